@@ -1,0 +1,217 @@
+"""Frozen nouns that cross module borders. Times are seconds, memory is GiB, tokens are counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Direction(Enum):
+    MAX = "max"
+    MIN = "min"
+
+
+class Role(Enum):
+    HEADLINE = "headline"
+    GUARD = "guard"
+    DIAGNOSTIC = "diagnostic"
+
+
+class Outcome(Enum):
+    BASELINE = "baseline"
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed_out"
+    INFRA = "infra"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A typed quantity. `ratio` of two values is always turned so that > 1 means better."""
+
+    name: str
+    unit: str
+    direction: Direction
+
+    def ratio(self, value: float, *, against: float) -> float:
+        """How many times better `value` is than `against`."""
+        return value / against if self.direction is Direction.MAX else against / value
+
+
+METRICS: dict[str, Metric] = {
+    metric.name: metric
+    for metric in (
+        Metric(name="output_throughput", unit="tok/s", direction=Direction.MAX),
+        Metric(name="request_throughput", unit="req/s", direction=Direction.MAX),
+        Metric(name="goodput", unit="req/s", direction=Direction.MAX),
+        Metric(name="ttft_p50", unit="s", direction=Direction.MIN),
+        Metric(name="ttft_p99", unit="s", direction=Direction.MIN),
+        Metric(name="tpot_p50", unit="s", direction=Direction.MIN),
+        Metric(name="tpot_p99", unit="s", direction=Direction.MIN),
+        Metric(name="itl_p50", unit="s", direction=Direction.MIN),
+        Metric(name="itl_p99", unit="s", direction=Direction.MIN),
+        Metric(name="e2el_p50", unit="s", direction=Direction.MIN),
+        Metric(name="e2el_p99", unit="s", direction=Direction.MIN),
+        Metric(name="peak_memory", unit="GiB", direction=Direction.MIN),
+        Metric(name="startup", unit="s", direction=Direction.MIN),
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadPoint:
+    """One declared load: closed loop at a concurrency (`c8`), or Poisson arrivals at a rate (`r0.5`)."""
+
+    name: str
+    concurrency: int = 0
+    """closed loop: requests in flight; 0 = open loop"""
+    rate_per_s: float = 0.0
+    """open loop: mean arrivals per second"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptRequest:
+    """One request of a trace. The prompt text encodes to exactly `num_prompt_tokens` under the model's tokenizer."""
+
+    request_id: str
+    prompt: str
+    num_prompt_tokens: int
+    max_tokens: int
+    """fixed output length: the reply has exactly so many tokens (EOS is ignored), unless `ignore_eos` is false"""
+    ignore_eos: bool = True
+    logprobs: int = 0
+    """> 0: ask for the log-probabilities of so many top tokens"""
+    stop: tuple[str, ...] = ()
+    arrival_s: float = 0.0
+    """open loop: when it is due, in seconds of active time after the session's start"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """One piece of a streamed reply: when it arrived (active seconds), its text and its ids if returned."""
+
+    at_s: float
+    text: str
+    token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """All that the client saw of one request. Times are active seconds of the load session.
+
+    `error` is None for a finished reply, `cut` when the session ended first, else the failure's text.
+    """
+
+    request: PromptRequest
+    scheduled_s: float
+    """when it was due; latencies count from here (MLPerf rule 11)"""
+    sent_s: float
+    end_s: float
+    """last byte"""
+    chunks: tuple[Chunk, ...]
+    finish_reason: str | None
+    usage: Usage | None
+    token_logprobs: tuple[float, ...] = ()
+    """log-probability of each emitted token where `logprobs` was asked for"""
+    error: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(chunk.text for chunk in self.chunks)
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return tuple(token for chunk in self.chunks for token in chunk.token_ids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Refusal:
+    """A typed reason why something was refused.
+
+    `gate` is where (integrity, scan, build, start, probe, accuracy, lengths, usage, stream, precision, baseline, decision ...),
+    `reason_class` what (digest_mismatch, engine_import, reply_cache ...). `feedback` is what the next attempt may see: it
+    never holds hidden prompts.
+    """
+
+    gate: str
+    reason_class: str
+    text: str
+    file: str | None = None
+
+    @property
+    def feedback(self) -> str:
+        return f"{self.gate}/{self.reason_class}: {self.text}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Pass or refuse, from measurements. An agent may add a refusal, never remove one."""
+
+    refusals: tuple[Refusal, ...] = ()
+    accuracy: dict[str, float] = field(default_factory=dict)
+    """measured figures of the accuracy gate, by name"""
+    checks: tuple[str, ...] = ()
+    """every check that ran, by name; a check that did not run cannot pass"""
+
+    @property
+    def passed(self) -> bool:
+        return not self.refusals and bool(self.checks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """One hypothesis of the outer loop."""
+
+    proposal_id: str
+    title: str
+    hypothesis: str
+    mechanism: str
+    activation_evidence: str
+    falsification: str
+    forecast_ratio: float
+    """expected headline ratio against the incumbent"""
+    components: tuple[str, ...]
+    """the whole component list of the proposed assembly, sorted by name"""
+    parameters: dict[str, float | int | str | bool]
+    skills: tuple[str, ...] = ()
+    card: str = ""
+    """the card that this proposal adds or tunes"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A commit of the workspace offered for judgement."""
+
+    candidate_id: str
+    commit: str
+    workspace: str
+    origin: str
+    """scaffold, component:<skill>, agent:<back end/model>, human"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatioInterval:
+    """Median of paired ratios (> 1 is better) with a bootstrap interval."""
+
+    ratio: float
+    ci_low: float
+    ci_high: float
+    num_pairs: int
+    values: tuple[float, ...] = ()
+    """per pair, in measured order"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    accepted: bool
+    reason: str
+    headline: RatioInterval | None
+    noise_floor: float
+    """half-width of the 95% interval of the median A/A log-ratio at the same number of pairs"""

@@ -1,0 +1,90 @@
+"""The exception tree. Each class knows its exit code and carries its facts as data.
+
+VibeServeError
+|-- SpecError            2    what was declared cannot be run; nothing was spent
+|-- RefusedError         3    a gate refused, or the result is not certified
+|-- GoalMissedError      3    certified, but `--require-goal` was given and a goal is missed
+|-- BudgetError          4    the budget ended before the work did
+`-- InfraError           5    the machine, not the candidate
+    |-- MissingBaselineError   a required baseline is not installed
+    |-- ServerError            a server did not start, died or hung; carries its log tail
+    `-- WeightsError           the model's files could not be had
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class VibeServeError(Exception):
+    """Base of every error that a user may see without a traceback."""
+
+    exit_code = 1
+
+
+class SpecError(VibeServeError):
+    """A target, an override or a combination of both cannot be run.
+
+    `problems` holds one line per fault: where, what, and the valid options.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, problems: Sequence[str] = (), hint: str = "") -> None:
+        self.problems = tuple(problems)
+        self.hint = hint
+        lines = [message, *(f"  {problem}" for problem in self.problems)]
+        if hint:
+            lines.append(f"next: {hint}")
+        super().__init__("\n".join(lines))
+
+
+class RefusedError(VibeServeError):
+    """A gate refused what was offered. `reasons` are the typed refusals as documents."""
+
+    exit_code = 3
+
+    def __init__(self, message: str, *, reasons: Sequence[object] = ()) -> None:
+        self.reasons = tuple(reasons)
+        super().__init__(message)
+
+
+class GoalMissedError(VibeServeError):
+    """The result is certified and a declared goal is missed (`--require-goal`)."""
+
+    exit_code = 3
+
+
+class BudgetError(VibeServeError):
+    """The budget ended before the work did."""
+
+    exit_code = 4
+
+
+class InfraError(VibeServeError):
+    """The machine failed, not the candidate. Never a score."""
+
+    exit_code = 5
+
+
+class MissingBaselineError(InfraError):
+    """A required baseline is not installed; the message holds the command that installs it."""
+
+    def __init__(self, name: str, *, install: str) -> None:
+        self.name = name
+        super().__init__(f"required baseline '{name}' is not installed\nnext: {install}")
+
+
+class ServerError(InfraError):
+    """A server did not start, died or hung. `outcome` is one of `died timed_out build_failed`."""
+
+    def __init__(self, name: str, *, outcome: str, detail: str, log_tail: str) -> None:
+        self.name = name
+        self.outcome = outcome
+        self.log_tail = log_tail
+        tail = "\n".join(f"  | {line}" for line in log_tail.splitlines()[-12:])
+        super().__init__(f"server '{name}' {outcome}: {detail}" + (f"\n{tail}" if tail else ""))
+
+
+class WeightsError(InfraError):
+    """The model's files could not be had, or do not match their declared digest."""
