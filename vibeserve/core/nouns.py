@@ -183,6 +183,8 @@ class Proposal:
     skills: tuple[str, ...] = ()
     card: str = ""
     """the card that this proposal adds or tunes"""
+    variants: tuple[dict[str, float | int | str | bool], ...] = ()
+    """tuning: parameter sets to halve successively before the best one is offered; empty = `parameters` alone"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,3 +217,29 @@ class Decision:
     headline: RatioInterval | None
     noise_floor: float
     """half-width of the 95% interval of the median A/A log-ratio at the same number of pairs"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Round:
+    """What one round left: written to the journal whatever its outcome."""
+
+    schema_version: int = 1
+    number: int
+    proposal: Proposal | None
+    """None for round 0"""
+    candidate: Candidate | None
+    outcome: Outcome
+    reason: str
+    verdict: Verdict | None = None
+    decision: Decision | None = None
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    """contender (candidate, incumbent) -> metric -> median over its windows"""
+    spans: dict[str, float] = field(default_factory=dict)
+    """share of the requests' wall time by span, of the candidate where it ran"""
+    attempts: int = 1
+    seconds: float = 0.0
+
+    @property
+    def is_refused(self) -> bool:
+        """A gate refused it; as opposed to measured and not better, or an infrastructure failure."""
+        return self.verdict is not None and not self.verdict.passed

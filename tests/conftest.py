@@ -1,0 +1,30 @@
+"""Fixtures that every part's tests share."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from vibeserve.core.paths import data_dir
+from vibeserve.spec import Model
+
+
+@pytest.fixture(scope="session")
+def tiny_model() -> Model:
+    """The declared model of target `tiny_cpu`: two layers, seeded random weights."""
+    from omegaconf import OmegaConf
+
+    declared = OmegaConf.merge(OmegaConf.structured(Model), OmegaConf.load(data_dir("conf") / "model" / "tiny_llama.yaml"))
+    model = OmegaConf.to_object(declared)
+    assert isinstance(model, Model)
+    return model
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(tiny_model: Model) -> Path:
+    """Folder of the tiny model (`weights.json`, `f32/`, `bf16/`), kept between sessions under the temporary folder."""
+    from vibeserve.weights import materialise
+
+    return materialise(tiny_model, cache=Path(tempfile.gettempdir()) / "vibeserve-tests").path

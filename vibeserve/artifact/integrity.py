@@ -1,0 +1,76 @@
+"""The byte level of `verify`: is every file the one that was packaged? Reads and hashes, starts nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vibeserve.artifact.sums import SUMS_NAME, SumsError, artifact_files, parse_sums
+from vibeserve.core.documents import digest_file
+from vibeserve.core.nouns import Refusal
+
+_RUNTIME_LEFTOVERS = ("__pycache__", "build", ".pytest_cache")
+
+
+def verify_bytes(artifact: Path, *, expect: str | None = None) -> list[Refusal]:
+    """Every way in which the artifact differs from what was packaged; empty when it does not.
+
+    `expect` is the SHA-256 of `SHA256SUMS` as its origin published it: without it a rewritten list passes.
+    """
+    sums_path = artifact / SUMS_NAME
+    if sums_path.is_symlink() or not sums_path.is_file():
+        return [_refusal(SUMS_NAME, f"{SUMS_NAME} is missing: nothing vouches for the other files")]
+    refusals: list[Refusal] = []
+    found = digest_file(sums_path)
+    if expect is not None and found != expect.lower().removeprefix("sha256:"):
+        text = f"{SUMS_NAME} has digest {found[:16]}..., expected {expect[:16]}...: this is not the artifact its origin published"
+        refusals.append(_refusal(SUMS_NAME, text))
+    try:
+        sums = parse_sums(sums_path.read_text(encoding="utf-8"))
+    except (SumsError, UnicodeDecodeError) as error:
+        return [*refusals, _refusal(SUMS_NAME, f"{SUMS_NAME} is malformed: {error}")]
+    present = set(artifact_files(artifact)) - {SUMS_NAME}
+    for name in sorted(sums.keys() | present):
+        text = _fault(artifact, name, recorded=sums.get(name), is_present=name in present)
+        if text:
+            refusals.append(_refusal(name, text))
+    if "manifest.json" not in sums:
+        refusals.append(_refusal("manifest.json", f"manifest.json is not listed in {SUMS_NAME}: its claims have no cover"))
+    return refusals
+
+
+def _fault(artifact: Path, name: str, *, recorded: str | None, is_present: bool) -> str:
+    path = artifact / name
+    if not is_present:
+        return f"{name} is missing"
+    if path.is_symlink():
+        return f"{name} is a symbolic link to {path.readlink()}: an artifact holds plain files only"
+    if not path.is_file():
+        return f"{name} is not a plain file"
+    if recorded is None:
+        return _extra_text(name)
+    found = digest_file(path)
+    return "" if found == recorded else _changed_text(name, recorded=recorded, found=found)
+
+
+def _extra_text(name: str) -> str:
+    parts = Path(name).parts
+    if parts[0] == "runtime" and any(part in _RUNTIME_LEFTOVERS for part in parts):
+        return f"{name} is not part of the artifact: running the runtime in place leaves such files; delete them"
+    return f"{name} is not part of the artifact: {SUMS_NAME} does not list it"
+
+
+def _changed_text(name: str, *, recorded: str, found: str) -> str:
+    digests = f"recorded sha256 {recorded[:16]}..., found {found[:16]}..."
+    if name == "manifest.json":
+        return f"manifest.json does not match {SUMS_NAME}: its claims were edited after packaging ({digests})"
+    if name.startswith("runtime/"):
+        return f"{name} was changed: this is not the runtime that was certified ({digests})"
+    if name.startswith("golden/"):
+        return f"{name} does not hold the recorded golden data: prompts, served ids or margins were altered ({digests})"
+    if name.startswith("rounds/") or name == "journal.jsonl":
+        return f"{name} was changed: the record of the search is not the one that was packaged ({digests})"
+    return f"{name} was changed after packaging ({digests})"
+
+
+def _refusal(file: str, text: str) -> Refusal:
+    return Refusal(gate="integrity", reason_class="digest_mismatch", text=text, file=file)

@@ -1,0 +1,165 @@
+"""Write the artifact directory of a finished run, whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from vibeserve.artifact.manifest import to_json_data, write_manifest
+from vibeserve.artifact.sums import SUMS_NAME, render_sums
+from vibeserve.artifact.supplements import add_supplements
+from vibeserve.checkpoint import CheckpointStore, list_files
+from vibeserve.core.documents import (
+    canonical_json,
+    digest_file,
+    digest_of,
+    digest_tree,
+    to_data,
+    write_document,
+    write_text_atomic,
+)
+from vibeserve.core.manifest import Golden, Manifest, RoundRecord
+from vibeserve.journal import Journal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What goes into an artifact. `manifest.rounds` and its digests of the packaged files are filled by `package`."""
+
+    manifest: Manifest
+    spec: Any
+    """the composed `Spec`; written as YAML and read back by `read_spec`"""
+    plan: Any
+    """the plan as a document"""
+    workspace: Path
+    """checked-out winner: becomes `runtime/`"""
+    rounds: Sequence[RoundRecord]
+    golden: Golden | None
+    """None where certification did not get that far; the manifest then says why"""
+    checkpoints: CheckpointStore
+    run: str
+    """run id: which checkpoints are bundled"""
+    threads: int = 1
+    """engine threads that the container image starts with"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packaged:
+    """Where the artifact lies, and the digest of its `SHA256SUMS`: what `verify --expect` takes."""
+
+    path: Path
+    sums_digest: str
+    manifest: Manifest
+    schema_version: int = 1
+
+
+def package(contents: Contents, *, out_dir: Path, journal: Journal) -> Packaged:
+    """Write `out_dir/<target>/<plan_id>/` and point `out_dir/<target>/latest` at it; journals the digest as `packaged`.
+
+    An artifact of the same plan is replaced. A reader sees the old one or the new one, never a part.
+    """
+    target_dir = out_dir / contents.manifest.target
+    target_dir.mkdir(parents=True, exist_ok=True)
+    final = target_dir / contents.manifest.plan_id
+    _remove_leftovers(target_dir, contents.manifest.plan_id)
+    draft = Path(tempfile.mkdtemp(dir=target_dir, prefix=f".{contents.manifest.plan_id}.new-"))
+    try:
+        manifest = _write_contents(draft, contents, journal_path=journal.path)
+        write_text_atomic(draft / SUMS_NAME, render_sums(draft))
+        sums_digest = digest_file(draft / SUMS_NAME)
+        draft.chmod(0o755)
+        _replace_folder(draft, final)
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
+    point_latest(target_dir, contents.manifest.plan_id)
+    journal.append("packaged", {"path": str(final), "sha256sums": sums_digest})
+    return Packaged(path=final, sums_digest=sums_digest, manifest=manifest)
+
+
+def point_latest(target_dir: Path, name: str) -> None:
+    """Make `target_dir/latest` a link to its folder `name`, atomically."""
+    link = target_dir / f".latest-{os.getpid()}"
+    link.unlink(missing_ok=True)
+    link.symlink_to(name)
+    os.replace(link, target_dir / "latest")
+
+
+def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Manifest:
+    from vibeserve.report import render_report
+
+    write_text_atomic(root / "spec.yaml", _yaml(contents.spec))
+    write_document(root / "plan.json", contents.plan)
+    shutil.copyfile(journal_path, root / "journal.jsonl")
+    _copy_workspace(contents.workspace, root / "runtime")
+    add_supplements(root / "runtime", manifest=contents.manifest, threads=contents.threads)
+    for record in contents.rounds:
+        _write_round(root / "rounds" / f"{record.entry.number:04d}", record)
+    if contents.golden is not None:
+        write_golden(root / "golden", contents.golden)
+    contents.checkpoints.bundle(root / "checkpoints.bundle", run=contents.run)
+    manifest = replace(
+        contents.manifest,
+        rounds=tuple(record.entry for record in contents.rounds),
+        digests=contents.manifest.digests | _digests(root),
+    )
+    write_manifest(root / "manifest.json", manifest)
+    write_text_atomic(root / "report.html", render_report(manifest))
+    return manifest
+
+
+def _digests(root: Path) -> dict[str, str]:
+    names = [name for name in ("runtime", "rounds", "golden") if (root / name).is_dir()]
+    folders = {name: digest_of(digest_tree(root / name, ignore=())) for name in names}
+    files = {name: digest_file(root / name) for name in ("spec.yaml", "plan.json", "journal.jsonl", "checkpoints.bundle")}
+    return folders | files
+
+
+def _copy_workspace(workspace: Path, destination: Path) -> None:
+    for name in list_files(workspace):
+        (destination / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(workspace / name, destination / name)
+
+
+def _write_round(folder: Path, record: RoundRecord) -> None:
+    folder.mkdir(parents=True)
+    measurements = {"schema_version": 1, "measurements": record.measurements}
+    verdict = {"schema_version": 1, "outcome": record.entry.outcome, "reason": record.entry.reason, "verdict": record.verdict}
+    write_document(folder / "proposal.json", {"schema_version": 1, "proposal": record.entry.proposal})
+    write_document(folder / "verdict.json", to_json_data(verdict))
+    write_document(folder / "measurements.json", measurements)
+    write_document(folder / "entry.json", to_json_data(record.entry))
+    write_text_atomic(folder / "change.patch", record.patch)
+
+
+def write_golden(folder: Path, golden: Golden) -> None:
+    """`seeds.json` and one line per reply in `replies.jsonl`."""
+    write_document(folder / "seeds.json", {"schema_version": golden.schema_version, "seeds": golden.seeds})
+    write_text_atomic(folder / "replies.jsonl", "".join(canonical_json(reply) + "\n" for reply in golden.replies))
+
+
+def _yaml(spec: Any) -> str:
+    import yaml
+
+    return yaml.safe_dump(json.loads(json.dumps(to_data(spec))), sort_keys=False, allow_unicode=True, width=120)
+
+
+def _replace_folder(draft: Path, final: Path) -> None:
+    """Two renames: a folder cannot be renamed onto a filled one. A crash in between is healed by the next packaging."""
+    old = final.with_name(f".{final.name}.old-{os.getpid()}")
+    if final.exists():
+        os.rename(final, old)
+    os.rename(draft, final)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _remove_leftovers(target_dir: Path, plan_id: str) -> None:
+    for pattern in (f".{plan_id}.new-*", f".{plan_id}.old-*"):
+        for leftover in target_dir.glob(pattern):
+            shutil.rmtree(leftover, ignore_errors=True)

@@ -1,0 +1,28 @@
+"""Measurement and statistics: windows of active time, paired ratios, decisions, and the checks of the yardstick itself."""
+
+from __future__ import annotations
+
+from vibeserve.benchmark.clock import Clock, FakeClock, RealClock
+from vibeserve.benchmark.decision import Guard, decide
+from vibeserve.benchmark.headroom import Headroom, headroom
+from vibeserve.benchmark.interleaving import Contender, Slice, interleave
+from vibeserve.benchmark.metrics import pooled_metrics, window_metrics
+from vibeserve.benchmark.statistics import noise_floor, paired_log_ratios, paired_ratio
+
+__all__ = [
+    "Clock",
+    "Contender",
+    "FakeClock",
+    "Guard",
+    "Headroom",
+    "RealClock",
+    "Slice",
+    "decide",
+    "headroom",
+    "interleave",
+    "noise_floor",
+    "paired_log_ratios",
+    "paired_ratio",
+    "pooled_metrics",
+    "window_metrics",
+]

@@ -1,0 +1,1 @@
+"""The command line: a thin front, one module per verb, one error boundary."""

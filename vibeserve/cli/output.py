@@ -1,0 +1,55 @@
+"""Writing at the edge, and parsing what every verb has in common."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from vibeserve.errors import SpecError
+
+
+class VerbParser(argparse.ArgumentParser):
+    """argparse whose faults are SpecErrors, so that they pass the boundary like all others."""
+
+    def __init__(self, verb: str, *, description: str) -> None:
+        super().__init__(prog=f"vibeserve {verb}", description=description, allow_abbrev=False)
+        self.add_argument("--json", action="store_true", dest="is_json", help="a JSON document instead of text")
+
+    def error(self, message: str) -> NoReturn:
+        usage = " ".join(self.format_usage().split()).removeprefix("usage: ")
+        raise SpecError(f"{self.prog}: {message}", problems=[f"usage: {usage}"], hint=f"{self.prog} --help")
+
+
+def write(text: str) -> None:
+    """One line of text on stdout."""
+    sys.stdout.write(text + "\n")
+
+
+def write_json(document: Any) -> None:
+    """A JSON document on stdout."""
+    from vibeserve.core.documents import to_data
+
+    sys.stdout.write(json.dumps(to_data(document), indent=2) + "\n")
+
+
+def write_table(rows: Sequence[Sequence[str]]) -> None:
+    """Rows with aligned columns; the first row is the heading."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        write("  ".join(cells).rstrip())
+
+
+def unknown_verb_error(word: str) -> SpecError:
+    """Neither a verb nor an override; a target's bare name is the usual slip."""
+    from vibeserve.cli.table import VERBS
+    from vibeserve.config.targets import list_targets
+    from vibeserve.config.words import unknown
+
+    targets = [target.name for target in list_targets()]
+    hint = f"vibeserve +target={word}" if word in targets else "vibeserve +target=NAME, or `vibeserve --help`"
+    problems = [f"valid targets: {', '.join(targets) or '(none)'}"]
+    return SpecError(unknown("verb", word, [name for name, _, _ in VERBS]), problems=problems, hint=hint)

@@ -1,0 +1,41 @@
+"""Every verb: its name, where it lives, what it does. Data only: the front reads it before anything is imported."""
+
+from __future__ import annotations
+
+VERBS: tuple[tuple[str, str, str], ...] = (
+    ("list", "vibeserve.cli.listing:main", "targets that can be named here, and whether they run on this machine"),
+    ("check", "vibeserve.cli.checking:main", "validate target files, with file:line:column for every fault"),
+    ("plan", "vibeserve.cli.planning:main", "what a target would do and cost; spends nothing"),
+    ("doctor", "vibeserve.cli.doctor:main", "what this machine offers, and what is missing"),
+    ("status", "vibeserve.artifact.commands:status", "how far the runs of this folder are"),
+    ("serve", "vibeserve.artifact.commands:serve", "start the runtime of an artifact"),
+    ("verify", "vibeserve.artifact.commands:verify", "re-check the claim of an artifact"),
+    ("report", "vibeserve.report.commands:main", "write report.html of an artifact anew"),
+    ("peers", "vibeserve.baselines.commands:main", "peers to compare with: list them, install one"),
+)
+"""(verb, `module:function` with `function(argv: list[str]) -> int`, summary)"""
+
+USAGE = """\
+usage: vibeserve +target=NAME [GROUP=OPTION ...] [KEY=VALUE ...] [--json] [--require-goal]
+       vibeserve -m +target=A,B [GROUP=X,Y ...]         every combination
+       vibeserve VERB ...                               `vibeserve VERB --help`
+
+Synthesises a serving runtime for one declared model, hardware and workload, and certifies it.
+
+verbs:
+{verbs}
+
+options:
+  -h, --help     this text
+  --version      version of VibeServe
+  --json         JSON instead of text (progress as JSON lines)
+  --require-goal exit 3 when the result is certified but a declared goal is missed
+
+exit codes: 0 done, 2 bad spec, 3 refused or not certified, 4 budget, 5 infrastructure, 130 interrupted
+"""
+
+
+def usage() -> str:
+    """The text of `vibeserve --help`."""
+    width = max(len(name) for name, _, _ in VERBS)
+    return USAGE.format(verbs="\n".join(f"  {name:<{width}}  {summary}" for name, _, summary in VERBS))

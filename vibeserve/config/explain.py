@@ -1,0 +1,51 @@
+"""Turn what Hydra, OmegaConf and PyYAML raise into one SpecError without a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from vibeserve.errors import SpecError
+
+
+@contextlib.contextmanager
+def explained() -> Iterator[None]:
+    """Raise SpecError for any fault of a composition inside the block."""
+    from hydra.errors import HydraException, MissingConfigException
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    try:
+        yield
+    except MissingConfigException as error:
+        raise SpecError(f"no '{error.missing_cfg_file}'", problems=[_options(error)], hint="vibeserve check") from error
+    except YAMLError as error:
+        from vibeserve.config.yaml_check import yaml_fault
+
+        mark = getattr(error, "problem_mark", None)
+        fault = yaml_fault(error, mark.name if mark else "configuration")
+        raise SpecError("a configuration file is not valid YAML", problems=[fault]) from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise SpecError("the spec does not compose", problems=[_one_line(error)], hint="vibeserve check") from error
+
+
+def _options(error: object) -> str:
+    options = getattr(error, "options", None)
+    return f"valid: {', '.join(options)}" if options else "there is no such group or option"
+
+
+def _one_line(error: BaseException) -> str:
+    """The innermost message that Hydra or OmegaConf worded, with the key it names, on one line."""
+    told: BaseException = error
+    while told.__cause__ is not None and _is_worded(told.__cause__):
+        told = told.__cause__
+    text = str(told) or str(error)
+    key = re.search(r"full_key: (\S+)", text)
+    noise = re.compile(r"\s*(full_key|object_type|reference_type)\b|See https?://")
+    body = " ".join(line.strip() for line in text.splitlines() if not noise.match(line))
+    return f"{key.group(1)}: {body}" if key else body
+
+
+def _is_worded(error: BaseException) -> bool:
+    return type(error).__module__.split(".")[0] in ("hydra", "omegaconf")

@@ -1,0 +1,63 @@
+"""The build graph's nodes and an estimate of their minutes from the schedule."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from vibeserve.plan.nouns import PlanStep
+from vibeserve.spec import Budget, ClockKind, Evaluation, Schedule, Spec
+
+STARTUP_S = 15.0
+"""start of one server, with imports and loading; peers with a compiler take longer the first time"""
+
+GATES_S = 20.0
+"""screening, probes and re-scoring of one candidate"""
+
+GRAPH: dict[str, tuple[str, ...]] = {
+    "weights": (),
+    "reference": ("weights",),
+    "baselines": ("weights",),
+    "synthesize": ("reference", "baselines"),
+    "certify": ("synthesize",),
+    "package": ("certify",),
+}
+
+
+def scaled_schedule(schedule: Schedule, *, evaluation: Evaluation) -> Schedule:
+    """`schedule` with every duration multiplied by `window_scale`; numbers of pairs and starts stay."""
+    durations = {item.name for item in dataclasses.fields(schedule) if item.name.endswith("_s")}
+    scale = evaluation.window_scale
+    return dataclasses.replace(schedule, **{name: getattr(schedule, name) * scale for name in durations})
+
+
+def plan_steps(spec: Spec, schedule: Schedule) -> tuple[PlanStep, ...]:
+    """Steps in order, with the minutes they would take if every round used all its attempts."""
+    seconds = {
+        "weights": 20.0,
+        "reference": 10.0,
+        "baselines": len(spec.baseline) * (_startup_s(spec) + schedule.screen_window_s),
+        "synthesize": _synthesize_s(spec.budget, schedule, startup_s=_startup_s(spec)),
+        "certify": _certify_s(spec, schedule),
+        "package": 5.0,
+    }
+    return tuple(PlanStep(name=name, needs=needs, minutes=round(seconds[name] / 60, 2)) for name, needs in GRAPH.items())
+
+
+def _startup_s(spec: Spec) -> float:
+    # under the fake clock the model is a toy and every peer is the scaffold
+    return 3.0 if spec.evaluation.clock is ClockKind.fake else STARTUP_S
+
+
+def _synthesize_s(budget: Budget, schedule: Schedule, *, startup_s: float) -> float:
+    """Round 0 measures an A/A pair series for the noise floor, every attempt an A/B one."""
+    series_s = 2 * (schedule.search_warmup_s + schedule.search_pairs * schedule.search_window_s)
+    attempt_s = startup_s + GATES_S * (startup_s / STARTUP_S) + series_s
+    return startup_s + series_s + budget.rounds * budget.attempts * attempt_s
+
+
+def _certify_s(spec: Spec, schedule: Schedule) -> float:
+    """Every start measures the winner beside each required baseline; optional ones are screened."""
+    num_required = max(1, sum(baseline.required for baseline in spec.baseline.values()))
+    num_loads = len(spec.workload.loads) if spec.evaluation.loads == "all" else 1
+    start_s = 2 * _startup_s(spec) + 2 * (schedule.certify_warmup_s + schedule.certify_pairs * schedule.certify_window_s)
+    return num_required * num_loads * schedule.certify_starts * start_s + schedule.soak_s

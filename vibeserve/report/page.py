@@ -1,0 +1,83 @@
+"""Render the report page from the manifest: the template holds the words, `charts` the figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vibeserve.core.manifest import BaselineValue, Manifest, MetricResult
+from vibeserve.core.nouns import RatioInterval
+from vibeserve.core.paths import data_dir
+from vibeserve.report import charts, svg
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATE = "report.html.j2"
+
+
+def render_report(manifest: Manifest) -> str:
+    """The page as HTML text. It loads nothing: no script, no font, no picture from elsewhere. Same manifest, same bytes."""
+    from markupsafe import Markup
+
+    headline = manifest.headline()
+    figures = {
+        "rounds": charts.ratio_by_round(manifest.rounds),
+        "baselines": charts.baseline_bars(headline, manifest.goals) if headline else "",
+        "roofline": charts.roofline_bars(headline) if headline else "",
+    }
+    curves = [(name, charts.latency_throughput(manifest.metrics, name)) for name in charts.LATENCIES]
+    return _environment().get_template(TEMPLATE).render(
+        manifest=manifest,
+        headline=headline,
+        best=_best_claim(headline),
+        # the figures escape every text they take in
+        figures={name: Markup(figure) for name, figure in figures.items()},  # noqa: S704
+        curves=[(name, Markup(figure)) for name, figure in curves if figure],  # noqa: S704
+        curve_names=charts.curve_names(manifest.metrics),
+        css=Markup((_folder() / "report.css").read_text(encoding="utf-8")),  # noqa: S704
+        tables=[(precision, _rows(manifest, precision)) for precision in ("same_bytes", "any")],
+        refusals=[(entry.number, refusal) for entry in manifest.rounds for refusal in entry.refusals],
+    )
+
+
+def interval_text(interval: RatioInterval | BaselineValue | None) -> str:
+    """`1.62x [1.55, 1.70]`; a dash where nothing was measured."""
+    if interval is None or interval.ratio is None:
+        return "-"
+    if interval.ci_low is None or interval.ci_high is None:
+        return f"{svg.number(interval.ratio)}x"
+    return f"{svg.number(interval.ratio)}x [{svg.number(interval.ci_low)}, {svg.number(interval.ci_high)}]"
+
+
+def _rows(manifest: Manifest, precision: str) -> list[tuple[MetricResult, BaselineValue]]:
+    """The baselines of one table: same bytes and any precision never mix."""
+    return [(metric, base) for metric in manifest.metrics for base in metric.baselines if base.precision == precision]
+
+
+def _best_claim(headline: MetricResult | None) -> BaselineValue | None:
+    """The headline's hardest competent baseline in the same-bytes table: the one whose ratio is the lowest."""
+    if headline is None:
+        return None
+    measured = [base for base in headline.baselines if base.ratio is not None and base.baseline_class == "competent"]
+    same_bytes = [base for base in measured if base.precision == "same_bytes"]
+    return min(same_bytes or measured, key=lambda base: base.ratio or 0.0, default=None)
+
+
+def _folder() -> Path:
+    return data_dir("templates") / "report"
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_folder()), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    filters: dict[str, Any] = {"number": svg.number, "interval": interval_text, "words": _words}
+    environment.filters.update(filters)
+    return environment
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

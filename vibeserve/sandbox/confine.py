@@ -1,0 +1,135 @@
+"""The supervisor of tiers B and C: a child program that confines one command and holds its whole tree.
+
+Its standard input is one JSON document (`Confinement`). It becomes a subreaper, so that daemons stay below it; forks;
+confines the child (affinity, limits, no capabilities, Landlock, seccomp) and executes the command. It exits with the
+command's status (128 + signal), and takes the whole tree with it on SIGTERM, on its parent's death, and at the end.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+from dataclasses import dataclass, fields
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 36, 24, 38
+_CANNOT_CONFINE = 125
+
+
+@dataclass(frozen=True, kw_only=True)
+class Confinement:
+    argv: list[str]
+    env: dict[str, str]
+    workdir: str
+    parent: int
+    """pid of the controller: its death, also before this program is up, ends the tree"""
+    cpus: list[int]
+    limits: dict[str, int]
+    """names of `resource.RLIMIT_*` without the prefix"""
+    is_walled: bool
+    read_only: list[str]
+    list_only: list[str]
+    writable: list[str]
+    bind_ports: list[int] | None
+    local_sockets: bool
+
+
+def _prctl(option: int, value: int) -> None:
+    ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def _drop_capabilities() -> None:
+    """Empty the bounding, permitted, effective and inheritable sets (capset(2), version 3)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for capability in range(64):
+        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    libc.capset(header, (ctypes.c_uint32 * 6)())
+
+
+def _set_limits(limits: dict[str, int]) -> None:
+    for name, value in limits.items():
+        kind = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(kind)[1]
+        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (bound, bound))
+
+
+def confine(task: Confinement) -> None:
+    """Give up, in this order, what the next step does not need any more."""
+    from vibeserve.sandbox import landlock, seccomp
+
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if task.cpus:
+        os.sched_setaffinity(0, task.cpus)
+    _set_limits(task.limits)
+    os.chdir(task.workdir)
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    if not task.is_walled:
+        return
+    _drop_capabilities()
+    # its own /proc folder only: other processes' command lines and environments stay closed
+    own = [f"/proc/{os.getpid()}"]
+    landlock.restrict(
+        read_only=[*task.read_only, *own], list_only=task.list_only, writable=task.writable, bind_ports=task.bind_ports
+    )
+    is_scoped = landlock.abi() >= landlock.ABI_SCOPES
+    seccomp.load(seccomp.program(own_namespaces=False, local_sockets=task.local_sockets, signals_scoped=is_scoped))
+
+
+def _execute(task: Confinement) -> None:
+    """In the forked child: never returns."""
+    try:
+        os.setsid()
+        confine(task)
+        os.execvpe(task.argv[0], task.argv, task.env)
+    except OSError as error:
+        os.write(2, f"wall: cannot start {task.argv[0]}: {error}\n".encode())
+    os._exit(_CANNOT_CONFINE)
+
+
+def _kill_tree() -> None:
+    from vibeserve.sandbox.tree import kill_all
+
+    kill_all(os.getpid())
+
+
+def _await(child: int) -> int:
+    """Reap everything until `child` ends; its exit status in the shell's form."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+def main() -> None:
+    """Run the command of the document on standard input."""
+    data = json.load(sys.stdin)
+    task = Confinement(**{item.name: data[item.name] for item in fields(Confinement)})
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+    def end(_number: int, _frame: object) -> None:
+        _kill_tree()
+        os._exit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, end)
+    if os.getppid() != task.parent:
+        os._exit(128 + signal.SIGTERM)
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        _execute(task)
+    code = _await(child)
+    _kill_tree()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

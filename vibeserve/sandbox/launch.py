@@ -1,0 +1,212 @@
+"""Start a process behind its wall: tier A through bubblewrap, tiers B and C through our supervisor."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import secrets
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeVar
+
+from vibeserve.errors import InfraError
+from vibeserve.sandbox import seccomp
+from vibeserve.sandbox.bubblewrap import TMP, bwrap_argv, find_bwrap
+from vibeserve.sandbox.cgroups import enter_cgroup, make_cgroup, remove_cgroup
+from vibeserve.sandbox.confine import Confinement
+from vibeserve.sandbox.process import Finished, Process, finish, open_log, read_tail, start_ticks_of
+from vibeserve.sandbox.shadow import landlock_paths, make_shadow
+from vibeserve.sandbox.wall import Wall, wall_environment
+from vibeserve.spec import Tier
+
+T = TypeVar("T")
+_START_TIMEOUT_S = 20.0
+_MAX_OPEN_FILES = 65536
+_lock = threading.Lock()
+_starter: ThreadPoolExecutor | None = None
+
+
+def spawn(argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
+    """Start `argv` behind `wall`; its output goes to `log`. Raises InfraError when the wall cannot be built.
+
+    A command that cannot be executed is a process that ends at once with its reason in the log.
+    """
+    _check_paths(wall)
+    if wall.tier is Tier.A:
+        return _in_starter(lambda: _spawn_bubblewrap(argv, wall=wall, log=log))
+    if wall.tier in (Tier.B, Tier.C):
+        return _in_starter(lambda: _spawn_supervised(argv, wall=wall, log=log))
+    raise InfraError("a wall needs a resolved tier (A, B or C)\nnext: resolve_tier(Tier.auto, allow_none=...)")
+
+
+def run(argv: Sequence[str], *, wall: Wall, log: Path, timeout_s: float) -> Finished:
+    """Run a bounded command behind `wall`; after `timeout_s` seconds its whole tree is killed."""
+    return finish(spawn(argv, wall=wall, log=log), timeout_s=timeout_s)
+
+
+def _check_paths(wall: Wall) -> None:
+    missing = [str(path) for path in (wall.workdir, *wall.read_only, *wall.writable, *wall.devices) if not path.exists()]
+    if missing:
+        raise InfraError(f"the wall names paths that do not exist: {', '.join(missing)}")
+
+
+def _in_starter(start: Callable[[], T]) -> T:
+    """Run `start` in the one thread that starts all walled processes.
+
+    The parent-death signal fires when the *thread* that forked ends (prctl(2)), so a short-lived caller's thread
+    would take its servers with it. This thread lives as long as the interpreter.
+    """
+    global _starter
+    with _lock:
+        if _starter is None:
+            _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="vibeserve-starter")
+            os.register_at_fork(after_in_child=_forget_starter)
+    return _starter.submit(start).result()
+
+
+def _forget_starter() -> None:
+    global _starter
+    _starter = None
+
+
+def _limits(wall: Wall) -> dict[str, int]:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    files = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
+    return {"NPROC": wall.max_processes, "FSIZE": int(wall.max_file_gib * 2**30), "NOFILE": files, "CORE": 0}
+
+
+def _spawn_bubblewrap(argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
+    bwrap = find_bwrap()
+    if bwrap is None:
+        raise InfraError("tier A needs bubblewrap\nnext: apt-get install bubblewrap (or dnf, pacman)")
+    tree_id = secrets.token_hex(8)
+    info_out, info_in = os.pipe()
+    block_out, block_in = os.pipe()
+    filter_fd = _filter_descriptor()
+    log_fd = open_log(log)
+    try:
+        command = bwrap_argv(bwrap, argv, wall=wall, info_fd=info_in, block_fd=block_out, seccomp_fd=filter_fd)
+        popen = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log_fd, stderr=log_fd, pass_fds=(info_in, block_out, filter_fd),
+            env=wall_environment(wall, tmp=TMP, tree_id=tree_id), cwd="/",
+        )
+    finally:
+        for descriptor in (info_in, block_out, filter_fd, log_fd):
+            os.close(descriptor)
+    cgroup = make_cgroup(tree_id, max_processes=wall.max_processes)
+    try:
+        inner = _read_child_pid(info_out, popen, log)
+        _hold(inner, wall)
+        enter_cgroup(cgroup, inner)
+        process = Process(
+            pid=popen.pid, network_pid=inner if wall.isolate_network else None, tier=wall.tier, log=log,
+            start_ticks=start_ticks_of(popen.pid), tree_id=tree_id, popen=popen, keepers=frozenset({inner}), cgroup=cgroup,
+        )
+        os.write(block_in, b"\n")
+    except (InfraError, OSError) as error:
+        popen.kill()
+        popen.wait()
+        remove_cgroup(cgroup)
+        raise InfraError(f"cannot build the wall around {argv[0]}: {error}") from error
+    finally:
+        os.close(block_in)
+        os.close(info_out)
+    return process
+
+
+def _filter_descriptor() -> int:
+    """An open temporary file that holds the seccomp program for bubblewrap."""
+    descriptor = os.memfd_create("filter", os.MFD_CLOEXEC)
+    os.write(descriptor, seccomp.program(own_namespaces=True))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _read_child_pid(info: int, popen: subprocess.Popen[bytes], log: Path) -> int:
+    """Host pid of the first process in the new namespaces, from bubblewrap's description (written in pieces)."""
+    text = b""
+    while not text.rstrip().endswith(b"}"):
+        ready, _, _ = select.select([info], [], [], _START_TIMEOUT_S)
+        piece = os.read(info, 4096) if ready else b""
+        if not piece:
+            popen.kill()
+            raise InfraError(f"bubblewrap did not start: {read_tail(log) or 'no message'}")
+        text += piece
+    return int(json.loads(text)["child-pid"])
+
+
+def _hold(inner: int, wall: Wall) -> None:
+    """Affinity and limits of the first process inside, set from outside before it runs anything."""
+    if wall.cpus:
+        os.sched_setaffinity(inner, wall.cpus)
+    for name, value in _limits(wall).items():
+        resource.prlimit(inner, getattr(resource, f"RLIMIT_{name}"), (value, value))
+
+
+def _spawn_supervised(argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
+    tree_id = secrets.token_hex(8)
+    scratch = Path(tempfile.mkdtemp(prefix="vibeserve-"))
+    task = _confinement(argv, wall=wall, scratch=scratch, tree_id=tree_id)
+    root = str(Path(__file__).resolve().parents[2])
+    boot = f"import sys; sys.path.insert(0, {root!r}); from vibeserve.sandbox.confine import main; main()"
+    log_fd = open_log(log)
+    try:
+        popen = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", boot], stdin=subprocess.PIPE, stdout=log_fd, stderr=log_fd,
+            env={"VIBESERVE_TREE": tree_id}, cwd="/",
+        )
+    finally:
+        os.close(log_fd)
+    cgroup = make_cgroup(tree_id, max_processes=wall.max_processes + 1)
+    enter_cgroup(cgroup, popen.pid)
+    process = Process(
+        pid=popen.pid, network_pid=None, tier=wall.tier, log=log, start_ticks=start_ticks_of(popen.pid),
+        tree_id=tree_id, popen=popen, keepers=frozenset(), scratch=scratch, cgroup=cgroup,
+    )
+    assert popen.stdin is not None
+    popen.stdin.write(json.dumps(asdict(task)).encode())
+    popen.stdin.close()
+    return process
+
+
+def _confinement(argv: Sequence[str], *, wall: Wall, scratch: Path, tree_id: str) -> Confinement:
+    tmp = scratch / "tmp"
+    tmp.mkdir()
+    is_walled = wall.tier is Tier.B
+    shadow = make_shadow(wall, scratch / "python") if is_walled else None
+    command = list(argv) if shadow is None else [shadow.translate(argument) for argument in argv]
+    env = wall_environment(wall, tmp=tmp, tree_id=tree_id)
+    read_only, list_only = landlock_paths(wall) if is_walled else ((), ())
+    has_tcp_rules = wall.isolate_network and not wall.local_sockets
+    return Confinement(
+        argv=command, env=env if shadow is None else shadow.environment(env), workdir=str(wall.workdir), parent=os.getpid(),
+        cpus=list(wall.cpus), limits=_limits(wall) | {"NPROC": _user_threads() + wall.max_processes}, is_walled=is_walled,
+        read_only=[*map(str, read_only), str(scratch / "python")], list_only=[str(path) for path in list_only],
+        writable=[str(path) for path in (*wall.writable, *wall.devices, tmp)] + list(_DEVICES),
+        bind_ports=[wall.bind_port] if has_tcp_rules and wall.bind_port else [] if has_tcp_rules else None,
+        local_sockets=wall.local_sockets,
+    )
+
+
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+def _user_threads() -> int:
+    """Threads this user runs now: without namespaces RLIMIT_NPROC counts them all."""
+    uid, total = os.getuid(), 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                if os.stat(f"/proc/{name}").st_uid == uid:
+                    total += len(os.listdir(f"/proc/{name}/task"))
+            except OSError:
+                continue
+    return total

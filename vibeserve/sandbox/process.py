@@ -1,0 +1,165 @@
+"""A walled process tree as the controller holds it, and how one is started in each tier."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vibeserve.errors import InfraError
+from vibeserve.sandbox import tree
+from vibeserve.spec import Tier
+
+_LOG_TAIL_BYTES = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A bounded command that ended, or was ended."""
+
+    returncode: int
+    """the command's own status, or 128 + the signal that ended it"""
+    timed_out: bool
+    seconds: float
+    log_tail: str
+
+
+@dataclass(kw_only=True)
+class Process:
+    """One process tree behind a wall. `pid` is the outer process: bubblewrap's monitor or our own supervisor."""
+
+    pid: int
+    network_pid: int | None
+    """host pid of a process in the tree's own network namespace; None when it uses the host's"""
+    tier: Tier
+    log: Path
+    start_ticks: int
+    tree_id: str
+    popen: subprocess.Popen[bytes] = field(repr=False)
+    keepers: frozenset[int]
+    """outer processes that hold the tree and run nothing of it; never stopped"""
+    scratch: Path | None = None
+    """folder of ours that goes with the process"""
+    cgroup: Path | None = None
+    peak_gib: float = 0.0
+    _paused: list[int] = field(default_factory=list, repr=False)
+
+    def poll(self) -> int | None:
+        """Exit status, or None while it runs."""
+        return self.popen.poll()
+
+    def wait(self, timeout_s: float) -> int | None:
+        """Exit status, or None when it still runs after `timeout_s` seconds."""
+        try:
+            return self.popen.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def descendants(self) -> list[int]:
+        """Host pids of every live process inside, parents first; keepers left out."""
+        return [stat.pid for stat in tree.descendants(self.pid) if stat.pid not in self.keepers]
+
+    def pause(self) -> None:
+        """SIGSTOP every process inside, those forked meanwhile too."""
+        self._paused = tree.stop_all(self.pid, keep=self.keepers)
+
+    def resume(self) -> None:
+        """SIGCONT in the reverse order of `pause`."""
+        tree.continue_all(self._paused or self.descendants())
+        self._paused = []
+
+    @property
+    def is_paused(self) -> bool:
+        return bool(self._paused)
+
+    def terminate(self) -> None:
+        """SIGTERM to the command itself (not to what it started), so that it may drain."""
+        if self._paused:
+            self.resume()
+        for stat in tree.descendants(self.pid):
+            if stat.parent in self.keepers | {self.pid} and stat.pid not in self.keepers:
+                tree.send(stat.pid, signal.SIGTERM)
+
+    def rss_gib(self) -> float:
+        """Highest memory of the tree seen so far, GiB; takes a sample now."""
+        self.peak_gib = max(self.peak_gib, tree.memory_gib(self.descendants()))
+        return self.peak_gib
+
+    def kill_tree(self) -> None:
+        """SIGKILL everything and wait for the end. Safe to call again. Raises InfraError when something survives."""
+        from vibeserve.sandbox.cgroups import remove_cgroup
+
+        if self.popen.poll() is None:
+            tree.kill_all(self.pid, keep=self.keepers)
+            for keeper in (*self.keepers, self.pid):
+                tree.send(keeper, signal.SIGKILL)
+            self.popen.wait(10)
+        self._paused = []
+        self.cgroup = remove_cgroup(self.cgroup)
+        if self.scratch is not None:
+            _remove_tree(self.scratch)
+            self.scratch = None
+
+    def log_tail(self) -> str:
+        """The last lines of the log."""
+        return read_tail(self.log)
+
+
+def _remove_tree(folder: Path) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def read_tail(log: Path) -> str:
+    """Last 8 KiB of a log as text; empty when there is none."""
+    if not log.is_file():
+        return ""
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
+        return stream.read().decode("utf-8", errors="replace").rstrip("\n")
+
+
+def finish(process: Process, *, timeout_s: float) -> Finished:
+    """Wait for a process at most `timeout_s` seconds, then end its whole tree."""
+    start = time.monotonic()
+    try:
+        code = process.wait(timeout_s)
+    finally:
+        process.kill_tree()
+    seconds = time.monotonic() - start
+    return Finished(
+        returncode=process.popen.returncode if code is None else code,
+        timed_out=code is None,
+        seconds=seconds,
+        log_tail=process.log_tail(),
+    )
+
+
+def join_argv(process: Process, argv: Sequence[str], *, cpus: Sequence[int] = ()) -> list[str]:
+    """Command line that runs `argv`, a child of ours, inside the network of `process` and on `cpus`.
+
+    The child keeps our mount namespace and is not walled. Without an own network namespace only the CPUs are set.
+    """
+    script = Path(__file__).with_name("join.py")
+    where = "0" if process.network_pid is None else str(process.network_pid)
+    on = ",".join(str(cpu) for cpu in cpus) or "-"
+    return [sys.executable, "-I", "-S", str(script), where, on, "--", *argv]
+
+
+def start_ticks_of(pid: int) -> int:
+    stat = tree.read_stat(pid)
+    if stat is None:
+        raise InfraError(f"process {pid} vanished while it was being started")
+    return stat.start_ticks
+
+
+def open_log(log: Path) -> int:
+    """Descriptor of the log, made when missing, appended to."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)

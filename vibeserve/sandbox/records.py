@@ -1,0 +1,78 @@
+"""Process records on disk, so that a resumed run finds and kills what a killed controller left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from vibeserve.core.documents import read_document, write_document
+from vibeserve.sandbox import tree
+from vibeserve.sandbox.process import Process
+
+_SUFFIX = ".process.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessRecord:
+    boot_id: str
+    pid: int
+    start_ticks: int
+    tree_id: str
+    """value of VIBESERVE_TREE in the environment of everything that was started inside"""
+    schema_version: int = 1
+
+
+def record_process(process: Process, run_dir: Path) -> Path:
+    """Write the record of `process` into `run_dir`; `forget_process` removes it after a clean end."""
+    path = run_dir / f"{process.tree_id}{_SUFFIX}"
+    record = ProcessRecord(
+        boot_id=tree.boot_id(), pid=process.pid, start_ticks=process.start_ticks, tree_id=process.tree_id
+    )
+    write_document(path, record)
+    return path
+
+
+def forget_process(process: Process, run_dir: Path) -> None:
+    (run_dir / f"{process.tree_id}{_SUFFIX}").unlink(missing_ok=True)
+
+
+def sweep_orphans(run_dir: Path) -> int:
+    """Kill every process tree recorded in `run_dir` that still lives, drop the records; returns how many processes died.
+
+    Only processes that are provably the recorded ones are touched: same boot, same pid and start time, or the record's
+    random tree id in their environment.
+    """
+    killed = 0
+    for path in sorted(run_dir.glob(f"*{_SUFFIX}")):
+        record = read_document(path, ProcessRecord)
+        if record.boot_id == tree.boot_id():
+            killed += _sweep(record)
+        path.unlink()
+    return killed
+
+
+def _sweep(record: ProcessRecord) -> int:
+    killed = 0
+    if tree.is_alive(record.pid, start_ticks=record.start_ticks):
+        killed += tree.kill_all(record.pid)
+        killed += tree.send(record.pid, signal.SIGKILL)
+    while marked := [pid for pid in _marked(record.tree_id) if tree.send(pid, signal.SIGKILL)]:
+        killed += len(marked)
+    return killed
+
+
+def _marked(tree_id: str) -> list[int]:
+    """Live processes, other than this one, whose environment carries the tree id."""
+    needle = f"VIBESERVE_TREE={tree_id}".encode()
+    found: list[int] = []
+    for stat in tree.all_stats():
+        if stat.state in "ZX" or stat.pid == os.getpid():
+            continue
+        try:
+            if needle in Path(f"/proc/{stat.pid}/environ").read_bytes().split(b"\0"):
+                found.append(stat.pid)
+        except OSError:
+            continue
+    return found

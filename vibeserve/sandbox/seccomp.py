@@ -1,0 +1,123 @@
+"""A small seccomp filter, assembled here: classic BPF over the syscall number and its arguments. Standard library only.
+
+Both tiers load it (bubblewrap takes the program through a descriptor). It closes what namespaces and Landlock leave
+open: widening one's CPU affinity, io_uring (whose operations pass every other filter), tracing, new namespaces, clocks.
+Sources: seccomp(2), linux/filter.h, linux/seccomp.h, syscall numbers of asm/unistd_64.h and asm-generic/unistd.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import struct
+
+_LD, _JEQ, _JGE, _JSET, _AND, _RET = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
+_NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
+_NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
+_AF_UNIX, _AF_INET, _AF_INET6, _SOCK_STREAM, _TYPE_MASK = 1, 2, 10, 1, 0xF
+
+# name -> (x86_64, aarch64)
+_SYSCALLS: dict[str, tuple[int, int]] = {
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "pidfd_getfd": (438, 438), "process_madvise": (440, 440), "perf_event_open": (298, 241), "bpf": (321, 280),
+    "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431),
+    "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442), "open_by_handle_at": (304, 265),
+    "name_to_handle_at": (303, 264), "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
+    "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104),
+    "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89),
+    "syslog": (103, 116), "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266),
+    "adjtimex": (159, 171), "sethostname": (170, 161), "setdomainname": (171, 162), "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118), "sched_setattr": (314, 274), "migrate_pages": (256, 238),
+}
+_SHARED_MEMORY = {"shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180)}
+_SIGNALS = {
+    "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424),
+}
+_CLONE, _CLONE3, _SOCKET, _PRLIMIT, _SETAFFINITY = (56, 220), (435, 435), (41, 198), (302, 261), (203, 122)
+_AUDIT_ARCH = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+
+
+def is_supported() -> bool:
+    """Whether the syscall numbers of this machine's architecture are known."""
+    return platform.machine() in _AUDIT_ARCH
+
+
+def _instruction(code: int, value: int, *, jump_true: int = 0, jump_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, jump_true, jump_false, value)
+
+
+def _return_errno(code: int) -> bytes:
+    return _instruction(_RET, _ERRNO | code)
+
+
+def _if_number(number: int, body: bytes) -> bytes:
+    """Run `body` (which returns, or falls through with the number reloaded) when the syscall is `number`."""
+    return _instruction(_JEQ, number, jump_false=len(body) // 8) + body
+
+
+def _argument(index: int) -> bytes:
+    return _instruction(_LD, _ARGUMENTS + 8 * index)
+
+
+def _socket_rule(families: tuple[int, ...]) -> bytes:
+    """Allow streams of the internet families in `families`, and AF_UNIX whole if named; everything else is EACCES."""
+    allow, refuse = _instruction(_RET, _ALLOW), _return_errno(errno.EACCES)
+    body = b""
+    if _AF_UNIX in families:
+        body += _argument(0) + _instruction(_JEQ, _AF_UNIX, jump_false=1) + allow
+    body += _argument(0)
+    body += _instruction(_JEQ, _AF_INET, jump_true=1) + _instruction(_JEQ, _AF_INET6, jump_false=5)
+    # protocol must be 0 or IPPROTO_TCP: Landlock's port rules do not cover MPTCP
+    body += _argument(1) + _instruction(_AND, _TYPE_MASK) + _instruction(_JEQ, _SOCK_STREAM, jump_false=2)
+    body += _argument(2) + _instruction(_JGE, 7, jump_true=0, jump_false=1)
+    return body + refuse + allow
+
+
+def program(*, own_namespaces: bool, local_sockets: bool = False, signals_scoped: bool = True) -> bytes:
+    """The filter as an array of `struct sock_filter`.
+
+    `own_namespaces` (tier A): sockets, System V memory and signals are left to the namespaces. Otherwise only TCP
+    sockets, plus AF_UNIX with `local_sockets`; without Landlock's signal scope no signal can be sent at all.
+    """
+    arch, column = _AUDIT_ARCH[platform.machine()]
+    code = _instruction(_LD, _ARCH) + _instruction(_JEQ, arch, jump_true=1) + _instruction(_RET, _KILL_PROCESS)
+    code += _instruction(_LD, _NUMBER)
+    if column == 0:  # the x32 ABI has numbers of its own
+        code += _instruction(_JGE, 0x40000000, jump_false=1) + _return_errno(errno.ENOSYS)
+    denied = dict(_SYSCALLS)
+    if not own_namespaces:
+        denied |= _SHARED_MEMORY
+        if not signals_scoped:
+            denied |= _SIGNALS
+    for numbers in denied.values():
+        code += _if_number(numbers[column], _return_errno(errno.EPERM))
+    # success without effect: OpenMP runtimes that pin their threads go on, on the CPUs they were given
+    code += _if_number(_SETAFFINITY[column], _return_errno(0))
+    # glibc falls back to clone, whose flags can be read here
+    code += _if_number(_CLONE3[column], _return_errno(errno.ENOSYS))
+    reload = _instruction(_LD, _NUMBER)
+    flags = _argument(0) + _instruction(_JSET, _NAMESPACE_FLAGS, jump_false=1) + _return_errno(errno.EPERM)
+    code += _if_number(_CLONE[column], flags + reload)
+    others = _argument(0) + _instruction(_JEQ, 0, jump_true=1) + _return_errno(errno.EPERM)
+    code += _if_number(_PRLIMIT[column], others + reload)
+    if not own_namespaces:
+        families = (_AF_UNIX, _AF_INET, _AF_INET6) if local_sockets else (_AF_INET, _AF_INET6)
+        code += _if_number(_SOCKET[column], _socket_rule(families))
+    return code + _instruction(_RET, _ALLOW)
+
+
+def load(filter_program: bytes) -> None:
+    """Install the filter on this process for good; needs no_new_privs set before. Raises OSError."""
+    buffer = ctypes.create_string_buffer(filter_program, len(filter_program))
+    descriptor = struct.pack("HxxxxxxP", len(filter_program) // 8, ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None, use_errno=True)
+    PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+    if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, descriptor, 0, 0) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"cannot install the seccomp filter: {os.strerror(code)}")

@@ -1,0 +1,141 @@
+"""Process trees through /proc: who descends from whom, stop, continue, kill, memory. Linux only."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessStat:
+    """One line of /proc/<pid>/stat: `start_ticks` (field 22) tells a process from a later one with the same pid."""
+
+    pid: int
+    parent: int
+    state: str
+    start_ticks: int
+
+
+def read_stat(pid: int) -> ProcessStat | None:
+    """The process's state, or None when there is no such process."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # the name in brackets may hold spaces and brackets itself
+    fields = text[text.rindex(")") + 2 :].split()
+    return ProcessStat(pid=pid, state=fields[0], parent=int(fields[1]), start_ticks=int(fields[19]))
+
+
+def boot_id() -> str:
+    """Differs between boots, so that a pid recorded before a reboot is never mistaken for a live one."""
+    return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def is_alive(pid: int, *, start_ticks: int) -> bool:
+    """Whether that very process runs; a zombie does not."""
+    stat = read_stat(pid)
+    return stat is not None and stat.start_ticks == start_ticks and stat.state not in "ZX"
+
+
+def all_stats() -> list[ProcessStat]:
+    stats = (read_stat(int(name)) for name in os.listdir(_PROC) if name.isdigit())
+    return [stat for stat in stats if stat is not None]
+
+
+def descendants(pid: int) -> list[ProcessStat]:
+    """Every live descendant of `pid`, parents before children. Zombies are left out, their children are not."""
+    by_parent: dict[int, list[ProcessStat]] = {}
+    for stat in all_stats():
+        by_parent.setdefault(stat.parent, []).append(stat)
+    found: list[ProcessStat] = []
+    queue = [pid]
+    while queue:
+        for stat in by_parent.get(queue.pop(0), []):
+            queue.append(stat.pid)
+            if stat.state not in "ZX":
+                found.append(stat)
+    return found
+
+
+def send(pid: int, number: signal.Signals) -> bool:
+    """Send a signal; False when the process is gone already."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def stop_all(pid: int, *, keep: frozenset[int] = frozenset(), timeout_s: float = 2.0) -> list[int]:
+    """SIGSTOP every descendant of `pid` but those in `keep`, until none runs. Returns their pids, parents first.
+
+    Repeats because a process may fork between the listing and its own stop. A process that cannot be stopped within
+    `timeout_s` (uninterruptible sleep) is returned with the others: its stop is pending.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        tree = [stat for stat in descendants(pid) if stat.pid not in keep]
+        running = [stat for stat in tree if stat.state not in "Tt"]
+        if not running or time.monotonic() > deadline:
+            return [stat.pid for stat in tree]
+        for stat in running:
+            send(stat.pid, signal.SIGSTOP)
+        time.sleep(0.001)
+
+
+def continue_all(pids: list[int]) -> None:
+    """SIGCONT in reverse order, so that a child runs before the parent that may wait for it."""
+    for pid in reversed(pids):
+        send(pid, signal.SIGCONT)
+
+
+def kill_all(pid: int, *, keep: frozenset[int] = frozenset(), timeout_s: float = 10.0) -> int:
+    """SIGKILL every descendant of `pid` until none is left; returns how many were killed.
+
+    They are stopped first so that none forks away in between. `pid` itself (which must be a subreaper, or a
+    namespace's parent, for orphans to stay below it) is left to the caller.
+    """
+    deadline = time.monotonic() + timeout_s
+    killed: set[int] = set()
+    while True:
+        tree = [stat.pid for stat in descendants(pid) if stat.pid not in keep]
+        if not tree or time.monotonic() > deadline:
+            return len(killed)
+        for victim in tree:
+            send(victim, signal.SIGSTOP)
+        for victim in [stat.pid for stat in descendants(pid) if stat.pid not in keep]:
+            if send(victim, signal.SIGKILL):
+                killed.add(victim)
+        time.sleep(0.002)
+
+
+def _kib(pid: int, file: str, key: str) -> int:
+    for line in (_PROC / str(pid) / file).read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith(key + ":"):
+            return int(line.split()[1])
+    return 0
+
+
+def memory_gib(pids: list[int]) -> float:
+    """Peak-aware memory of the processes, GiB: the sum of each one's PSS plus what its RSS once was above today's.
+
+    PSS counts a shared page once over its sharers. Where another user's PSS is not readable, RSS stands in for it.
+    """
+    total_kib = 0
+    for pid in pids:
+        try:
+            rss, peak = _kib(pid, "status", "VmRSS"), _kib(pid, "status", "VmHWM")
+            try:
+                current = _kib(pid, "smaps_rollup", "Pss")
+            except PermissionError:
+                current = rss
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        total_kib += current + max(0, peak - rss)
+    return total_kib / 2**20

@@ -1,0 +1,65 @@
+"""What a walled process may see and do. One description for every tier; how each tier builds it is the tier's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vibeserve.spec import Sandbox, Tier
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wall:
+    """The wall around one process tree.
+
+    Paths are absolute and look the same inside and outside. What is not named is not there (tier A) or cannot be
+    opened (tier B). The system (`/usr`, the loader's files in `/etc`, CPU topology in `/sys`) and the prefixes of
+    `python` are readable always.
+    """
+
+    tier: Tier
+    workdir: Path
+    read_only: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    """must exist; beside them only a private temporary folder ($TMPDIR) is writable"""
+    python: Path | None = None
+    """interpreter that runs inside; None = this one. Its prefix and its base prefix are readable"""
+    hidden_modules: tuple[str, ...] = ()
+    """importable top-level names that site-packages must not offer, with their metadata"""
+    isolate_network: bool = True
+    """true: loopback only (A: own namespace; B: bind on `bind_port`, no connect). False: the host's network, for `serve`"""
+    bind_port: int = 0
+    """tier B: the one TCP port that may be bound; 0 = none"""
+    local_sockets: bool = False
+    """tier B: unix sockets and loopback connects stay open, for stock engines that talk to their own processes"""
+    cpus: tuple[int, ...] = ()
+    """affinity, which the inside cannot widen; empty = as the caller's"""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """the whole environment beside PATH, HOME, TMPDIR and LANG"""
+    devices: tuple[Path, ...] = ()
+    """device nodes such as /dev/nvidia0"""
+    max_processes: int = Sandbox.max_processes
+    max_file_gib: float = 16.0
+    """largest file that may be written, the log included"""
+    tmp_gib: float = 2.0
+    """tier A: size of $TMPDIR and of /dev/shm each"""
+
+    def __post_init__(self) -> None:
+        for path in (self.workdir, *self.read_only, *self.writable, *self.devices):
+            assert path.is_absolute(), f"a wall takes absolute paths, not {path}"
+
+
+def wall_environment(wall: Wall, *, tmp: Path, tree_id: str) -> dict[str, str]:
+    """The clean environment of the inside. `tree_id` lets a resumed run find orphans (records.sweep_orphans)."""
+    from vibeserve.sandbox.layout import wall_python
+
+    path = f"{wall_python(wall).parent}:/usr/local/bin:/usr/bin:/bin"
+    base = {"PATH": path, "HOME": str(tmp), "TMPDIR": str(tmp), "LANG": "C.UTF-8", "VIBESERVE_TREE": tree_id}
+    return {**base, **wall.env}
+
+
+def host_cpus() -> tuple[int, ...]:
+    """CPUs this process may run on."""
+    return tuple(sorted(os.sched_getaffinity(0)))

@@ -1,0 +1,8 @@
+"""What round 0 starts from. `scaffold` is the correct, slow runtime of the target's modality."""
+
+from __future__ import annotations
+
+from vibeserve.seeds.port import Seed, get_seed
+from vibeserve.seeds.scaffold import ScaffoldSeed
+
+__all__ = ["ScaffoldSeed", "Seed", "get_seed"]
