@@ -58,7 +58,7 @@ def sample_rounds() -> tuple[RoundEntry, ...]:
             headline=RatioInterval(ratio=1.8, ci_low=1.7, ci_high=1.9, num_pairs=8), cumulative_ratio=1.8, seconds=61.0,
         ),
         RoundEntry(
-            number=2, outcome=Outcome.REJECTED, reason="refused by accuracy", proposal=sample_proposal("<b>Int4 & more</b>"),
+            number=2, outcome=Outcome.REJECTED, reason="refused", proposal=sample_proposal("<b>Int4 & more</b>"),
             headline=RatioInterval(ratio=1.3, ci_low=1.2, ci_high=1.4, num_pairs=8), cumulative_ratio=2.34,
             refusals=(refusal,), seconds=58.5,
         ),
@@ -72,7 +72,11 @@ def sample_manifest(**changes: object) -> Manifest:
         "created_at": "2026-11-30T08:00:00Z", "sandbox_tier": "A",
         "hardware": {"cpu_model": "Xeon", "num_cpus": 2, "memory_gib": 8, "cpu_flags": ["avx512f", "avx512_vnni"]},
         "not_run": ("soak",),
-        "goals": (GoalResult(metric="output_throughput", load="c8", against="competent", ratio=1.71, ci_low=1.66, met=True, limit=1.5),),
+        "goals": (
+            GoalResult(
+                metric="output_throughput", load="c8", against="competent", ratio=1.71, ci_low=1.66, met=True, limit=1.5
+            ),
+        ),
         "authorship": (
             Authorship(origin="scaffold", lines=900, share_of_log_ratio=0.0),
             Authorship(origin="component:continuous_batching", lines=210, share_of_log_ratio=1.0),
@@ -90,14 +94,19 @@ def sample_manifest(**changes: object) -> Manifest:
 
 def sample_golden() -> Golden:
     reply = GoldenReply(
-        request_id="certification-7-0", load="c8", prompt="nonce text", num_prompt_tokens=2, served_ids=(5, 9), margins=(0.0, 0.1)
+        request_id="certification-7-0",
+        load="c8",
+        prompt="nonce text",
+        num_prompt_tokens=2,
+        served_ids=(5, 9),
+        margins=(0.0, 0.1),
     )
     return Golden(seeds={"c8/0": 7}, replies=(reply,))
 
 
 def write_workspace(root: Path) -> Path:
     files = {
-        "service.yaml": 'argv: ["{python}", "-m", "runtime", "--model-dir", "{model_dir}", "--host", "{host}", "--port", "{port}"]\n'
+        "service.yaml": 'argv: ["{python}", "-m", "runtime", "--model-dir", "{model_dir}", "--port", "{port}"]\n'
         'build: ["{python}", "-m", "runtime.build"]\nenv: {OMP_NUM_THREADS: "1"}\n',
         "README.md": "# runtime\n",
         "requirements.lock": "torch==2.13.0\nuvicorn==0.35.0\n",
@@ -122,7 +131,10 @@ def sample_contents(folder: Path, manifest: Manifest | None = None) -> Contents:
         spec=Spec(target=TargetInfo(name="sample")),
         plan={"schema_version": 1, "plan_id": "0123456789abcdef"},
         workspace=workspace,
-        rounds=tuple(RoundRecord(entry=entry, verdict=Verdict(checks=("lengths",)), measurements={"pairs": [1.8]}) for entry in entries),
+        rounds=tuple(
+            RoundRecord(entry=entry, verdict=Verdict(checks=("lengths",)), measurements={"pairs": [1.8]})
+            for entry in entries
+        ),
         golden=sample_golden(),
         checkpoints=store,
         run="run-1",

@@ -16,7 +16,9 @@ def tiny_model() -> Model:
     """The declared model of target `tiny_cpu`: two layers, seeded random weights."""
     from omegaconf import OmegaConf
 
-    declared = OmegaConf.merge(OmegaConf.structured(Model), OmegaConf.load(data_dir("conf") / "model" / "tiny_llama.yaml"))
+    declared = OmegaConf.merge(
+        OmegaConf.structured(Model), OmegaConf.load(data_dir("conf") / "model" / "tiny_llama.yaml")
+    )
     model = OmegaConf.to_object(declared)
     assert isinstance(model, Model)
     return model

@@ -1,7 +1,8 @@
 """Candidates as git commits outside the workspace: git's plumbing on a store that the workspace cannot reach.
 
-Blobs are hashed without filters and written back byte for byte, so attributes, ignore files, hooks and configuration that
-a candidate plants have no effect. Identity and dates are fixed: the same tree, parent and message give the same commit.
+Blobs are hashed without filters and written back byte for byte, so attributes, ignore files, hooks and configuration
+that a candidate plants have no effect. Identity and dates are fixed: the same tree, parent and message give the same
+commit.
 """
 
 from __future__ import annotations
@@ -116,11 +117,15 @@ class CheckpointStore:
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         argv = ["git", *settings, *arguments]
         try:
-            done = subprocess.run(argv, input=data, capture_output=True, env=self._environment() | (env or {}), check=False)
+            done = subprocess.run(
+                argv, input=data, capture_output=True, env=self._environment() | (env or {}), check=False
+            )
         except FileNotFoundError:
             raise InfraError("git was not found; checkpoints need it\nnext: install git") from None
         if done.returncode != 0:
-            raise InfraError(f"git {arguments[0]} failed in {self.git_dir}: {done.stderr.decode(errors='replace').strip()}")
+            raise InfraError(
+                f"git {arguments[0]} failed in {self.git_dir}: {done.stderr.decode(errors='replace').strip()}"
+            )
         return done.stdout
 
     def _environment(self) -> dict[str, str]:
@@ -175,6 +180,9 @@ def _tree_entry(line: str) -> tuple[str, str, str]:
 
 
 def _is_ref_part(part: str) -> bool:
-    return bool(part) and part.isascii() and part.replace("-", "").replace("_", "").replace(".", "").isalnum() and (
-        not part.startswith((".", "-")) and not part.endswith((".", ".lock")) and ".." not in part
+    return (
+        bool(part)
+        and part.isascii()
+        and part.replace("-", "").replace("_", "").replace(".", "").isalnum()
+        and (not part.startswith((".", "-")) and not part.endswith((".", ".lock")) and ".." not in part)
     )

@@ -1,8 +1,15 @@
-"""Served-path accuracy: what the timed server returned, checked on its face, re-scored under the reference, and probed."""
+"""Served-path accuracy: what the timed server returned, checked on its face, re-scored by the reference, probed."""
 
 from __future__ import annotations
 
-from vibeserve.accuracy.probing import ProbeCheck, ProbeReport, probe_argv, probe_refusals, probe_server, read_probe_report
+from vibeserve.accuracy.probing import (
+    ProbeCheck,
+    ProbeReport,
+    probe_argv,
+    probe_refusals,
+    probe_server,
+    read_probe_report,
+)
 from vibeserve.accuracy.replies import reply_refusals
 from vibeserve.accuracy.rescore import rescore
 from vibeserve.accuracy.scores import ReplyScores, Scores, accuracy_refusals

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 REPLACEMENT = "\ufffd"
 """what decoders emit for bytes that are not (yet) UTF-8"""
-MIN_COPY_TOKENS = 16
-"""shorter runs of equal tokens happen in honest text"""
-MIN_COPY_DISTINCT = 8
+MIN_COPY_TOKENS = 8
+"""shorter replies are too short to be called copies"""
+COPY_HEAD_TOKENS = 32
+"""equal heads of so many tokens are copies; shorter replies are compared whole"""
+MIN_COPY_DISTINCT = 5
 """loops of a few tokens happen in honest greedy text of small models"""
 MIN_FIRST_TOKEN_REPLIES = 12
 """a constant first token over fewer prompts may be chance"""
@@ -50,17 +52,22 @@ class _Check:
 def reply_refusals(replies: Sequence[Reply], *, tokenizer: Tokenizer, eos_ids: Collection[int] = ()) -> list[Refusal]:
     """Typed refusals over the complete replies of one server; `cut` ones are only ever re-scored.
 
-    `eos_ids`: the model's end tokens, needed where requests do not ignore EOS. One refusal per class, with a count and
+    `eos_ids`: the model's end tokens, needed where requests do not ignore EOS. One refusal per check, with a count and
     one example by request id, so that no prompt leaks into feedback.
     """
     failed = [reply for reply in replies if reply.error is not None and reply.error != "cut"]
     complete = [_prepare(reply, tokenizer=tokenizer) for reply in replies if reply.error is None]
     refusals = []
     if failed:
-        text = f"{len(failed)} of {len(replies)} requests failed, such as {failed[0].request.request_id}: {str(failed[0].error)[:200]}"
+        example = f"{failed[0].request.request_id}: {str(failed[0].error)[:120]}"
+        text = f"{len(failed)} of {len(replies)} requests failed, such as {example}"
         refusals.append(Refusal(gate="requests", reason_class="failed_requests", text=text))
     if not complete:
-        refusals.append(Refusal(gate="requests", reason_class="missing_replies", text="no request finished, so nothing can be judged"))
+        refusals.append(
+            Refusal(
+                gate="requests", reason_class="missing_replies", text="no request finished, so nothing can be judged"
+            )
+        )
         return refusals
     for check in _CHECKS:
         found = list(check.find(complete, eos_ids))
@@ -124,18 +131,25 @@ def _find_finish(complete: Sequence[_Checked], eos_ids: Collection[int]) -> Iter
 
 def _find_usage(complete: Sequence[_Checked], _: Collection[int]) -> Iterator[str]:
     for item in complete:
-        usage, num_ids = item.reply.usage, len(item.reply.token_ids)
+        usage, num_ids, num_prompt = item.reply.usage, len(item.reply.token_ids), item.reply.request.num_prompt_tokens
         if usage is None:
             yield f"{_name(item)} carries no usage"
         elif usage.completion_tokens != num_ids:
             yield f"{_name(item)} reports {usage.completion_tokens} completion tokens and returned {num_ids} ids"
-        elif usage.prompt_tokens != item.reply.request.num_prompt_tokens:
-            yield f"{_name(item)} reports {usage.prompt_tokens} prompt tokens, the prompt has {item.reply.request.num_prompt_tokens}"
+        elif usage.prompt_tokens != num_prompt:
+            yield f"{_name(item)} reports {usage.prompt_tokens} prompt tokens, the prompt has {num_prompt}"
 
 
 def _find_text(complete: Sequence[_Checked], _: Collection[int]) -> Iterator[str]:
     for item in complete:
-        if item.reply.token_ids and not item.reply.request.stop and not _same_text(item.reply.text, item.decodings):
+        text, has_stop = item.reply.text, bool(item.reply.request.stop)
+        # a stop string is cut off the text and not off the ids
+        is_same = (
+            any(decoded.startswith(text) for decoded in item.decodings)
+            if has_stop
+            else _same_text(text, item.decodings)
+        )
+        if item.reply.token_ids and not is_same:
             yield f"{_name(item)} streams {len(item.reply.text)} characters that are not the decoding of its ids"
 
 
@@ -162,7 +176,9 @@ def _find_burst(complete: Sequence[_Checked], _: Collection[int]) -> Iterator[st
     long = [item for item in complete if len(item.reply.token_ids) >= MIN_BURST_TOKENS]
     suspects = [item for item in long if _is_burst(item.reply)]
     if len(suspects) > len(long) / 2:
-        yield from (f"{_name(item)} is silent after its first chunk and arrives at once at the end" for item in suspects)
+        yield from (
+            f"{_name(item)} is silent after its first chunk and arrives at once at the end" for item in suspects
+        )
 
 
 def _is_burst(reply: Reply) -> bool:
@@ -182,18 +198,17 @@ def _find_echo(complete: Sequence[_Checked], _: Collection[int]) -> Iterator[str
 def _is_echo(item: _Checked) -> bool:
     """The prompt's beginning (its nonce) comes back, or the whole reply is a piece of the prompt."""
     ids, prompt_ids = item.reply.token_ids, item.prompt_ids
-    num_compared = min(MIN_COPY_TOKENS, len(ids), len(prompt_ids))
-    if num_compared >= MIN_COPY_DISTINCT and ids[:num_compared] == prompt_ids[:num_compared]:
+    if len(ids) >= MIN_COPY_TOKENS and ids[:MIN_COPY_TOKENS] == prompt_ids[:MIN_COPY_TOKENS]:
         return True
     text = item.reply.text.strip()
-    return len(ids) >= MIN_COPY_TOKENS and len(set(ids)) >= MIN_COPY_DISTINCT and text in item.reply.request.prompt
+    return len(ids) >= 2 * MIN_COPY_TOKENS and len(set(ids)) >= MIN_COPY_DISTINCT and text in item.reply.request.prompt
 
 
 def _find_stale(complete: Sequence[_Checked], _: Collection[int]) -> Iterator[str]:
     groups: dict[tuple[int, ...], list[_Checked]] = defaultdict(list)
     for item in complete:
-        head = item.reply.token_ids[:MIN_COPY_TOKENS]
-        if len(head) == MIN_COPY_TOKENS and len(set(head)) >= MIN_COPY_DISTINCT:
+        head = item.reply.token_ids[:COPY_HEAD_TOKENS]
+        if len(head) >= MIN_COPY_TOKENS and len(set(head)) >= MIN_COPY_DISTINCT:
             groups[head].append(item)
     for group in groups.values():
         if len({item.prompt_ids for item in group}) > 1:

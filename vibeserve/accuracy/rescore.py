@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import subprocess
@@ -40,14 +41,25 @@ def rescore(
     """
     offered = [reply for reply in replies if reply.error is None or (reply.error == "cut" and reply.token_ids)]
     chosen = _sample(offered, max_replies=max_replies, seed=seed)
-    unscored = {reply.request.request_id: "a finished reply carries no token ids" for reply in chosen if not reply.token_ids}
+    unscored = {
+        reply.request.request_id: "a finished reply carries no token ids" for reply in chosen if not reply.token_ids
+    }
     scorable = [reply for reply in chosen if reply.token_ids]
     if not scorable:
         return Scores(unscored=unscored, num_offered=len(offered))
     started_s = time.monotonic()
-    answer = _run_child(_job(scorable, model_dir=model_dir, num_threads=num_threads), run_dir=run_dir, num_threads=num_threads, cpus=cpus)
+    answer = _run_child(
+        _job(scorable, model_dir=model_dir, num_threads=num_threads),
+        run_dir=run_dir,
+        num_threads=num_threads,
+        cpus=cpus,
+    )
     scores = tuple(_reply_scores(reply, entry) for reply, entry in zip(scorable, answer["replies"], strict=True))
-    unscored |= {reply.request.request_id: entry["error"] for reply, entry in zip(scorable, answer["replies"], strict=True) if entry["error"]}
+    unscored |= {
+        reply.request.request_id: entry["error"]
+        for reply, entry in zip(scorable, answer["replies"], strict=True)
+        if entry["error"]
+    }
     return Scores(
         replies=tuple(score for score in scores if score.num_tokens),
         unscored=unscored,
@@ -64,8 +76,8 @@ def _sample(offered: Sequence[Reply], *, max_replies: int, seed: int) -> list[Re
     without = [reply for reply in offered if not reply.request.logprobs]
     share = round(max_replies * len(with_logprobs) / len(offered))
     num_with = min(len(with_logprobs), max(1, share))
-    picked = generator.sample(with_logprobs, num_with) + generator.sample(without, min(len(without), max_replies - num_with))
-    return picked
+    num_without = min(len(without), max_replies - num_with)
+    return generator.sample(with_logprobs, num_with) + generator.sample(without, num_without)
 
 
 def _job(replies: Sequence[Reply], *, model_dir: Path, num_threads: int) -> dict[str, Any]:
@@ -78,11 +90,24 @@ def _run_child(job: dict[str, Any], *, run_dir: Path, num_threads: int, cpus: Se
     path = run_dir / "rescore_job.json"
     write_text_atomic(path, json.dumps(job))
     log = run_dir / "rescore.log"
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": str(num_threads), "TOKENIZERS_PARALLELISM": "false"}
-    argv = [sys.executable, "-m", "vibeserve.accuracy.rescorer", str(path), *(["--cpus", ",".join(map(str, cpus))] if cpus else [])]
+    environment = {
+        **os.environ,
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": str(num_threads),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    argv = [
+        sys.executable,
+        "-m",
+        "vibeserve.accuracy.rescorer",
+        str(path),
+        *(["--cpus", ",".join(map(str, cpus))] if cpus else []),
+    ]
     with log.open("wb") as stream:
         try:
-            done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=stream, env=environment, timeout=TIMEOUT_S, check=False)
+            done = subprocess.run(
+                argv, stdout=subprocess.PIPE, stderr=stream, env=environment, timeout=TIMEOUT_S, check=False
+            )
         except subprocess.TimeoutExpired as error:
             raise InfraError(f"re-scoring did not finish in {TIMEOUT_S:.0f} s; log: {log}") from error
     if done.returncode != 0:
@@ -100,6 +125,7 @@ def _reply_scores(reply: Reply, entry: dict[str, Any]) -> ReplyScores:
         request_id=reply.request.request_id,
         margins=tuple(entry["margins"]),
         logprobs=tuple(entry["logprobs"]),
-        served_logprobs=reply.token_logprobs,
+        # what is not a number is as good as missing, and documents hold no NaN
+        served_logprobs=reply.token_logprobs if all(map(math.isfinite, reply.token_logprobs)) else (),
         asked_logprobs=reply.request.logprobs > 0,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -61,14 +62,19 @@ def score_job(job: dict[str, Any]) -> list[dict[str, Any]]:
     sequences = []
     for index, entry in enumerate(job["replies"]):
         sequence = ServedSequence(index, tokenizer.encode(entry["prompt"]).ids, list(entry["token_ids"]))
-        problem = _problem(sequence, vocab_size=model.config.vocab_size, max_tokens=model.config.max_position_embeddings)
+        problem = _problem(
+            sequence, vocab_size=model.config.vocab_size, max_tokens=model.config.max_position_embeddings
+        )
         if problem:
             answers[index]["error"] = problem
         else:
             sequences.append(sequence)
     for batch in _batches(sequences):
         for sequence, margins, logprobs in _score_batch(model, batch):
-            answers[sequence.index] |= {"margins": margins, "logprobs": logprobs}
+            if all(map(math.isfinite, (*margins, *logprobs))):
+                answers[sequence.index] |= {"margins": margins, "logprobs": logprobs}
+            else:
+                answers[sequence.index]["error"] = "the reference gave scores that are not numbers"
     return answers
 
 
@@ -95,7 +101,9 @@ def _batches(sequences: Sequence[ServedSequence]) -> Iterator[list[ServedSequenc
 
 
 @torch.inference_mode()
-def _score_batch(model: Any, batch: Sequence[ServedSequence]) -> Iterator[tuple[ServedSequence, list[float], list[float]]]:
+def _score_batch(
+    model: Any, batch: Sequence[ServedSequence]
+) -> Iterator[tuple[ServedSequence, list[float], list[float]]]:
     """Right-padded causal forward: padding follows every real token, so no mask is needed and none can be wrong."""
     width = max(sequence.num_input for sequence in batch)
     ids = torch.zeros(len(batch), width, dtype=torch.long)
@@ -105,7 +113,9 @@ def _score_batch(model: Any, batch: Sequence[ServedSequence]) -> Iterator[tuple[
     hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
     for row, sequence in enumerate(batch):
         start = len(sequence.prompt_ids) - 1
-        margins, logprobs = _score_rows(model, hidden[row, start : start + len(sequence.served_ids)], sequence.served_ids)
+        margins, logprobs = _score_rows(
+            model, hidden[row, start : start + len(sequence.served_ids)], sequence.served_ids
+        )
         yield sequence, margins, logprobs
 
 

@@ -16,7 +16,7 @@ MIN_FIRST_TOKENS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ReplyScores:
-    """One reply, teacher-forced under the f32 reference on the served ids. All sequences have one entry per served token."""
+    """One reply, teacher-forced under the f32 reference on its served ids; one entry per served token throughout."""
 
     request_id: str
     margins: tuple[float, ...]
@@ -34,7 +34,7 @@ class ReplyScores:
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Document: the answer of one re-scoring. `unscored` names replies that offered nothing to score, with the reason."""
+    """Document: the answer of one re-scoring. `unscored` names replies without anything to score, with the reason."""
 
     replies: tuple[ReplyScores, ...] = ()
     unscored: dict[str, str] = field(default_factory=dict)
@@ -70,7 +70,9 @@ def _missing(scores: Scores) -> Iterator[Refusal]:
         yield _refusal("missing_scores", "no served token could be re-scored under the reference")
     if scores.unscored:
         reasons = sorted(set(scores.unscored.values()))
-        yield _refusal("missing_ids", f"{len(scores.unscored)} replies could not be re-scored: {'; '.join(reasons[:3])}")
+        yield _refusal(
+            "missing_ids", f"{len(scores.unscored)} replies could not be re-scored: {'; '.join(reasons[:3])}"
+        )
     bad = [reply for reply in scores.replies if not _is_well_formed(reply)]
     if bad:
         yield _refusal("missing_scores", f"{len(bad)} replies have scores that are missing or not numbers")
@@ -86,17 +88,22 @@ def _margin_refusals(scores: Scores, *, tolerances: Tolerances, figures: dict[st
     top1 = 1 - len(disagreements) / len(margins)
     mean = sum(margins) / len(margins)
     worst = max(disagreements, default=0.0)
-    figures |= {"top1_agreement": top1, "mean_margin": mean, "max_disagreement_margin": worst, "num_disagreements": len(disagreements)}
-    refusals = []
+    figures |= {
+        "top1_agreement": top1,
+        "mean_margin": mean,
+        "max_disagreement_margin": worst,
+        "num_disagreements": len(disagreements),
+    }
+    texts = []
     if top1 < tolerances.top1_agreement_min:
-        refusals.append(_refusal("wrong_tokens", f"top-1 agreement {top1:.4f} over {len(margins)} tokens, at least {tolerances.top1_agreement_min} is required"))
+        texts.append(f"top-1 agreement {top1:.4f}, at least {tolerances.top1_agreement_min} is required")
     if worst >= tolerances.disagreement_margin_max_nats:
         num_far = sum(margin >= tolerances.disagreement_margin_max_nats for margin in disagreements)
-        refusals.append(
-            _refusal("wrong_tokens", f"{num_far} of {len(disagreements)} disagreements lie {tolerances.disagreement_margin_max_nats} nats or more below the reference's best, the worst {worst:.3f}")
-        )
+        limit = f"{tolerances.disagreement_margin_max_nats} nats or more below the reference's best"
+        texts.append(f"{num_far} of {len(disagreements)} disagreements lie {limit}, the worst {worst:.3f}")
     if mean > tolerances.mean_margin_max_nats:
-        refusals.append(_refusal("wrong_tokens", f"mean margin {mean:.4f} nats over {len(margins)} tokens, at most {tolerances.mean_margin_max_nats} is allowed"))
+        texts.append(f"mean margin {mean:.4f} nats, at most {tolerances.mean_margin_max_nats} is allowed")
+    refusals = [_refusal("wrong_tokens", f"{text} ({len(margins)} tokens)") for text in texts]
     return refusals + list(_first_token_refusals(scores, tolerances=tolerances))
 
 
@@ -107,7 +114,10 @@ def _first_token_refusals(scores: Scores, *, tolerances: Tolerances) -> Iterator
     later = [margin >= limit for reply in scores.replies for margin in reply.margins[1:]]
     num_far = sum(first)
     if num_far >= MIN_FIRST_TOKENS and num_far / len(first) > 0.5 > 2 * sum(later) / max(1, len(later)):
-        yield _refusal("fake_first_token", f"{num_far} of {len(first)} first tokens are far from the reference's best, later ones are not")
+        yield _refusal(
+            "fake_first_token",
+            f"{num_far} of {len(first)} first tokens are far from the reference's best, later ones are not",
+        )
 
 
 def _logprob_refusals(scores: Scores, *, tolerances: Tolerances, figures: dict[str, float]) -> Iterator[Refusal]:
@@ -117,7 +127,10 @@ def _logprob_refusals(scores: Scores, *, tolerances: Tolerances, figures: dict[s
     pairs = [pair for reply in compared for pair in zip(reply.served_logprobs, reply.logprobs, strict=True)]
     figures["num_logprobs"] = len(pairs)
     if lacking or not pairs:
-        yield _refusal("missing_logprobs", f"{len(lacking)} of {len(asked)} replies that asked for log-probabilities lack them for some tokens")
+        yield _refusal(
+            "missing_logprobs",
+            f"{len(lacking)} of {len(asked)} replies that asked for log-probabilities lack them for some tokens",
+        )
         return
     if not all(math.isfinite(served) for served, _ in pairs):
         yield _refusal("wrong_logprobs", "some served log-probabilities are not numbers")
@@ -128,11 +141,12 @@ def _logprob_refusals(scores: Scores, *, tolerances: Tolerances, figures: dict[s
     figures |= {"logprob_mean": mean, "logprob_p99": p99}
     for name, value, limit in (("mean", mean, tolerances.logprob_mean_max), ("p99", p99, tolerances.logprob_p99_max)):
         if value > limit:
-            yield _refusal("wrong_logprobs", f"served log-probabilities differ from the reference's by {value:.4f} nats ({name} over {len(differences)} tokens), at most {limit} is allowed")
+            found = f"{name} difference from the reference's {value:.4f} nats, at most {limit} is allowed"
+            yield _refusal("wrong_logprobs", f"served log-probabilities: {found} ({len(differences)} tokens)")
 
 
 def nearest_rank(ordered: Sequence[float], *, share: float) -> float:
-    """Percentile of ascending values by the nearest-rank definition: the smallest value that `share` of them do not exceed."""
+    """Percentile of ascending values by nearest rank: the smallest value that `share` of them do not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 

@@ -22,7 +22,8 @@ def verify_bytes(artifact: Path, *, expect: str | None = None) -> list[Refusal]:
     refusals: list[Refusal] = []
     found = digest_file(sums_path)
     if expect is not None and found != expect.lower().removeprefix("sha256:"):
-        text = f"{SUMS_NAME} has digest {found[:16]}..., expected {expect[:16]}...: this is not the artifact its origin published"
+        digests = f"digest {found[:16]}..., expected {expect[:16]}..."
+        text = f"{SUMS_NAME} has {digests}: this is not the artifact that its origin published"
         refusals.append(_refusal(SUMS_NAME, text))
     try:
         sums = parse_sums(sums_path.read_text(encoding="utf-8"))
@@ -34,7 +35,9 @@ def verify_bytes(artifact: Path, *, expect: str | None = None) -> list[Refusal]:
         if text:
             refusals.append(_refusal(name, text))
     if "manifest.json" not in sums:
-        refusals.append(_refusal("manifest.json", f"manifest.json is not listed in {SUMS_NAME}: its claims have no cover"))
+        refusals.append(
+            _refusal("manifest.json", f"manifest.json is not listed in {SUMS_NAME}: its claims have no cover")
+        )
     return refusals
 
 

@@ -17,7 +17,9 @@ def resolve_artifact(path: Path) -> Path:
     """The artifact's folder, links such as `latest` followed. Raises `SpecError` when there is none."""
     folder = path.resolve()
     if not folder.is_dir():
-        raise SpecError(f"{path} is no artifact: there is no such folder", hint="name a folder such as artifacts/<target>/latest")
+        raise SpecError(
+            f"{path} is no artifact: there is no such folder", hint="name a folder such as artifacts/<target>/latest"
+        )
     if not (folder / "manifest.json").exists() and not (folder / SUMS_NAME).exists():
         raise SpecError(
             f"{path} is no artifact: it has neither manifest.json nor {SUMS_NAME}",
@@ -60,4 +62,3 @@ def unpack_runtime(artifact: Path, destination: Path) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(artifact / name, path)
     return destination
-

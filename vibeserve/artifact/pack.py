@@ -88,7 +88,7 @@ def point_latest(target_dir: Path, name: str) -> None:
     link = target_dir / f".latest-{os.getpid()}"
     link.unlink(missing_ok=True)
     link.symlink_to(name)
-    os.replace(link, target_dir / "latest")
+    link.replace(target_dir / "latest")
 
 
 def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Manifest:
@@ -117,7 +117,9 @@ def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Ma
 def _digests(root: Path) -> dict[str, str]:
     names = [name for name in ("runtime", "rounds", "golden") if (root / name).is_dir()]
     folders = {name: digest_of(digest_tree(root / name, ignore=())) for name in names}
-    files = {name: digest_file(root / name) for name in ("spec.yaml", "plan.json", "journal.jsonl", "checkpoints.bundle")}
+    files = {
+        name: digest_file(root / name) for name in ("spec.yaml", "plan.json", "journal.jsonl", "checkpoints.bundle")
+    }
     return folders | files
 
 
@@ -130,7 +132,12 @@ def _copy_workspace(workspace: Path, destination: Path) -> None:
 def _write_round(folder: Path, record: RoundRecord) -> None:
     folder.mkdir(parents=True)
     measurements = {"schema_version": 1, "measurements": record.measurements}
-    verdict = {"schema_version": 1, "outcome": record.entry.outcome, "reason": record.entry.reason, "verdict": record.verdict}
+    verdict = {
+        "schema_version": 1,
+        "outcome": record.entry.outcome,
+        "reason": record.entry.reason,
+        "verdict": record.verdict,
+    }
     write_document(folder / "proposal.json", {"schema_version": 1, "proposal": record.entry.proposal})
     write_document(folder / "verdict.json", to_json_data(verdict))
     write_document(folder / "measurements.json", measurements)
@@ -154,8 +161,8 @@ def _replace_folder(draft: Path, final: Path) -> None:
     """Two renames: a folder cannot be renamed onto a filled one. A crash in between is healed by the next packaging."""
     old = final.with_name(f".{final.name}.old-{os.getpid()}")
     if final.exists():
-        os.rename(final, old)
-    os.rename(draft, final)
+        final.rename(old)
+    draft.rename(final)
     shutil.rmtree(old, ignore_errors=True)
 
 

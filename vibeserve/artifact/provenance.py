@@ -21,8 +21,8 @@ def slsa_predicate(
 ) -> dict[str, Any]:
     """The provenance predicate.
 
-    `overrides` is what the user declared, `versions` names the builder's parts, `materials` maps a name (weights, skills,
-    framework ...) to its SHA-256. Times are UTC, ISO 8601.
+    `overrides` is what the user declared, `versions` names the builder's parts, `materials` maps a name (weights,
+    skills, framework ...) to its SHA-256. Times are UTC, ISO 8601.
     """
     return {
         "buildDefinition": {

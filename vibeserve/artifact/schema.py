@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import types
 import typing
 from enum import Enum
@@ -85,3 +86,17 @@ def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return {"enum": [member.value for member in hint]}
     return {"type": _SCALARS[hint]}
+
+
+def main(argv: list[str]) -> int:
+    """Write the schema to the file that `argv` names."""
+    from pathlib import Path
+
+    from vibeserve.core.documents import write_document
+
+    write_document(Path(argv[0]), manifest_schema())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

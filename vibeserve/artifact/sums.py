@@ -42,7 +42,7 @@ def parse_sums(text: str) -> dict[str, str]:
 
 
 def artifact_files(root: Path) -> list[str]:
-    """Relative posix paths of everything under `root` that is no folder, links included, sorted. Links are not followed."""
+    """Relative posix paths of all under `root` that is no folder, sorted. Links are listed, never followed."""
     names: list[str] = []
     for folder, folders, files in os.walk(root):
         here = Path(folder)

@@ -42,8 +42,12 @@ def container_file(runtime: Path, *, threads: int) -> str:
 
     service = yaml.safe_load((runtime / "service.yaml").read_text(encoding="utf-8"))
     words = {
-        "python": "python", "model_dir": "/model", "host": "0.0.0.0", "port": str(CONTAINER_PORT), "threads": str(threads),
-    }  # fmt: skip
+        "python": "python",
+        "model_dir": "/model",
+        "host": "0.0.0.0",
+        "port": str(CONTAINER_PORT),
+        "threads": str(threads),
+    }
     build = _fill(service.get("build") or [], words)
     compiler = ["RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*"]
     lines = [
@@ -76,7 +80,9 @@ def licence_text(name: str) -> str:
     except PackageNotFoundError:
         text = None
     if text is None:
-        raise InfraError(f"this installation lacks its {name}; a packaged runtime must carry it\nnext: reinstall vibeserve")
+        raise InfraError(
+            f"this installation lacks its {name}; a packaged runtime must carry it\nnext: reinstall vibeserve"
+        )
     return text
 
 
@@ -116,7 +122,13 @@ def parse_lock(text: str) -> list[tuple[str, str]]:
 
 
 def _component(name: str, version: str) -> dict[str, str]:
-    return {"type": "library", "bom-ref": _purl(name, version), "name": name, "version": version, "purl": _purl(name, version)}
+    return {
+        "type": "library",
+        "bom-ref": _purl(name, version),
+        "name": name,
+        "version": version,
+        "purl": _purl(name, version),
+    }
 
 
 def _purl(name: str, version: str) -> str:

@@ -1,7 +1,7 @@
 """Rule: no replies kept by prompt. Heuristics over one file, each finding with its reason.
 
-A finding needs both halves: a key made of a whole prompt (or of its hash, identity or length), and a store that holds or gives
-back replies. Keys by request id or slot, and KV blocks by block hash, are the honest shapes.
+A finding needs both halves: a key made of a whole prompt (or of its hash, identity or length), and a store that
+holds or gives back replies. Keys by request id or slot, and KV blocks by block hash, are the honest shapes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules on what code names, calls, assigns and spells out: connections, processes, files, clocks, interpreter internals."""
+"""Rules on what code names, calls, assigns and spells out: connections, processes, files, clocks, internals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vibeserve.audit import policy
+from vibeserve.audit import forbidden, policy
 from vibeserve.audit.names import Names, docstrings, fold
 
 Found = tuple[int, str, str]
@@ -61,7 +61,7 @@ _LOADERS = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class FileContext:
-    """`depth` = folders between the file and the workspace (0 for a file at its top). `may_write` and `may_spawn` hold for the build step."""
+    """`depth` = folders between the file and the workspace. `may_write` and `may_spawn` hold for the build step."""
 
     depth: int
     may_write: bool = False
@@ -110,8 +110,8 @@ def _check_environment(node: ast.Attribute | ast.Name, parent: ast.AST | None) -
 
 def _check_reference(node: ast.Attribute | ast.Name, names: Names, context: FileContext) -> Iterator[Found]:
     dotted = names.dotted(node)
-    if isinstance(node, ast.Attribute) and node.attr in policy.FORBIDDEN_ATTRIBUTES:
-        reason, what = policy.FORBIDDEN_ATTRIBUTES[node.attr]
+    if isinstance(node, ast.Attribute) and node.attr in forbidden.ATTRIBUTES:
+        reason, what = forbidden.ATTRIBUTES[node.attr]
         yield node.lineno, reason, f"{node.attr} {what}"
     if dotted is None or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
         return
@@ -123,11 +123,11 @@ def _check_reference(node: ast.Attribute | ast.Name, names: Names, context: File
 
 def _lookup(dotted: str, names: Names) -> tuple[str, str] | None:
     root = dotted.split(".")[0]
-    if dotted in policy.FORBIDDEN_NAMES and ("." not in dotted or names.is_module(root)):
-        return policy.FORBIDDEN_NAMES[dotted]
+    if dotted in forbidden.NAMES and ("." not in dotted or names.is_module(root)):
+        return forbidden.NAMES[dotted]
     if dotted in _LOADERS or "." not in dotted or not names.is_module(root):
         return None
-    for name, hit in policy.FORBIDDEN_NAMES.items():
+    for name, hit in forbidden.NAMES.items():
         if name.endswith(".") and dotted.startswith(name):
             return hit
     return None
@@ -135,7 +135,7 @@ def _lookup(dotted: str, names: Names) -> tuple[str, str] | None:
 
 def _check_call(node: ast.Call, names: Names, context: FileContext) -> Iterator[Found]:
     dotted = names.dotted(node.func) or ""
-    if isinstance(node.func, ast.Attribute) and dotted not in policy.FORBIDDEN_NAMES:
+    if isinstance(node.func, ast.Attribute) and dotted not in forbidden.NAMES:
         yield from _check_method(node, node.func, context)
     if dotted in ("getattr", "setattr", "delattr", "hasattr"):
         yield from _check_reflection(node, names)
@@ -150,7 +150,7 @@ def _check_call(node: ast.Call, names: Names, context: FileContext) -> Iterator[
 
 
 def _check_method(node: ast.Call, func: ast.Attribute, context: FileContext) -> Iterator[Found]:
-    hit = policy.FORBIDDEN_METHODS.get(func.attr)
+    hit = forbidden.METHODS.get(func.attr)
     if hit is not None and not (context.may_write and hit[0] == "file_access"):
         yield node.lineno, hit[0], f".{func.attr}() {hit[1]}"
     if func.attr in ("get", "getlist", "getenv", "pop") and node.args:
@@ -166,15 +166,15 @@ def _check_reflection(node: ast.Call, names: Names) -> Iterator[Found]:
         return
     if (
         call in ("setattr", "delattr")
-        and dotted.split(".")[0] in policy.PATCH_TARGETS
+        and dotted.split(".")[0] in forbidden.PATCH_TARGETS
         and names.is_module(dotted.split(".")[0])
     ):
-        yield node.lineno, policy.PATCH_TARGETS[dotted.split(".")[0]], f"{call} changes {dotted}"
+        yield node.lineno, forbidden.PATCH_TARGETS[dotted.split(".")[0]], f"{call} changes {dotted}"
         return
-    if name is None and dotted in policy.REFLECTED_MODULES and names.is_module(dotted):
+    if name is None and dotted in forbidden.REFLECTED_MODULES and names.is_module(dotted):
         yield node.lineno, "dynamic_code", f"{call} with a computed name on {dotted}"
     elif name is not None:
-        hit = policy.FORBIDDEN_NAMES.get(f"{dotted}.{name}") or policy.FORBIDDEN_ATTRIBUTES.get(name)
+        hit = forbidden.NAMES.get(f"{dotted}.{name}") or forbidden.ATTRIBUTES.get(name)
         if hit is not None:
             yield node.lineno, hit[0], f"{dotted}.{name} {hit[1]}"
 
@@ -253,11 +253,11 @@ def _check_assignment(node: ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Del
         if not isinstance(inner, ast.Attribute):
             continue
         dotted = names.dotted(inner)
-        if dotted is None or dotted in policy.PATCH_EXEMPT or dotted == "os.environ":
+        if dotted is None or dotted in forbidden.PATCH_EXEMPT:
             continue
         root = dotted.split(".")[0]
-        if root in policy.PATCH_TARGETS and names.is_module(root):
-            yield node.lineno, policy.PATCH_TARGETS[root], f"assigns to {dotted}"
+        if root in forbidden.PATCH_TARGETS and names.is_module(root):
+            yield node.lineno, forbidden.PATCH_TARGETS[root], f"assigns to {dotted}"
 
 
 def _check_text(node: ast.Constant | ast.BinOp | ast.JoinedStr) -> Iterator[Found]:

@@ -13,7 +13,7 @@ IGNORED_FOLDERS = frozenset({".git", ".pytest_cache", ".mypy_cache", ".ruff_cach
 
 
 def walk(workspace: Path) -> Iterator[Path]:
-    """Every entry below the workspace, sorted, without version control, tool caches and the `build/` that is rebuilt."""
+    """Every entry below the workspace, sorted, without tool caches and the `build/` that is rebuilt."""
     for path in sorted(workspace.rglob("*")):
         parts = path.relative_to(workspace).parts
         if parts[0] == "build" or IGNORED_FOLDERS & set(parts):

@@ -1,4 +1,4 @@
-"""Digests before and after: the files that judge, the workspace and the weights must not change while they are measured."""
+"""Digests before and after: what judges, the workspace and the weights must not change while they are measured."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The static scan: every file of a workspace against the rules, before anything of it runs.
 
-It reads and never imports. It refuses what is plain to see and what hides from being read; the sandbox and the gates on the
-served replies hold against what it cannot see.
+It reads and never imports. It refuses what is plain to see and what hides from being read; the sandbox and the gates on
+the served replies hold against what it cannot see.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Found = tuple[int, str, str]
 def scan_workspace(workspace: Path, *, allow_engines: Sequence[str]) -> list[Refusal]:
     """Every refusal of the static scan, one per file, line and reason class, sorted by place.
 
-    `workspace` is the folder with `service.yaml` and `runtime/`; its `build/` is not read, because it is rebuilt from what is.
+    `workspace` is the folder with `service.yaml` and `runtime/`; its `build/` is not read: it is rebuilt from what is.
     `allow_engines` are the target's declared engines (module names).
     """
     engines = frozenset(allow_engines)

@@ -1,7 +1,7 @@
 """Peers that bring an environment of their own: pinned virtual environments below the cache, built once.
 
-A virtual environment cannot be moved, so it is built in place and its marker document is written last: a folder without a
-marker is an interrupted install and is rebuilt. A lock file keeps two installers apart.
+A virtual environment cannot be moved, so it is built in place and its marker document is written last: a folder
+without a marker is an interrupted install and is rebuilt. A lock file keeps two installers apart.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vibeserve.errors import InfraError, SpecError
 
 MARKER = "vibeserve-peer.json"
 _NOT_IN_THE_CPU_PEER = frozenset({"torch", "torchvision", "torchaudio", "torchcodec"})
-# torch is installed before; the other three are optional there, and the builds that pip finds beside a CPU torch do not load
+# torch is installed before; the other three are optional there, and what pip finds beside a CPU torch does not load
 
 Log = Callable[[str], None]
 
@@ -31,9 +31,9 @@ Log = Callable[[str], None]
 class Recipe:
     """How a peer's environment is built. Every requirement is a name with an exact version.
 
-    `first` goes in by itself, so that pip settles on that build. `relaxed` is a distribution whose wheel goes in without
-    its declared dependencies, which are read from its metadata and installed minus the ones named above. `shim` is the
-    distribution name under which the peer looks itself up when its wheel is called otherwise.
+    `first` goes in by itself, so that pip settles on that build. `relaxed` is a distribution whose wheel goes in
+    without its declared dependencies, which are read from its metadata and installed minus the ones named above.
+    `shim` is the distribution name under which the peer looks itself up when its wheel is called otherwise.
     """
 
     name: str

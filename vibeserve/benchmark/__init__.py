@@ -1,4 +1,4 @@
-"""Measurement and statistics: windows of active time, paired ratios, decisions, and the checks of the yardstick itself."""
+"""Measurement and statistics: windows of active time, paired ratios, decisions, checks of the yardstick."""
 
 from __future__ import annotations
 

@@ -1,15 +1,16 @@
 """From replies to the metrics of a window of active time.
 
 Rules
-- Tokens are counted by re-tokenising the text, for every server alike; a token belongs to the window in which it arrived.
-  Tokens of failed replies are not counted; those of replies still in flight are.
-- TTFT: from the scheduled time to the first token. E2EL: from the scheduled time to the last byte. TPOT: (last byte - first
-  token) / (tokens - 1). ITL: gaps between consecutive instants at which new tokens arrived, so a burst is no row of zeros.
-- Latencies are over the requests that ended inside the window. A failed request, and a finished one without any token, is
-  one of infinite latency.
+- Tokens are counted by re-tokenising the text, for every server alike; a token belongs to the window in which it
+  arrived. Tokens of failed replies are not counted; those of replies still in flight are.
+- TTFT: from the scheduled time to the first token. E2EL: from the scheduled time to the last byte. TPOT: (last byte -
+  first token) / (tokens - 1). ITL: gaps between consecutive instants at which new tokens arrived, so a burst is no row
+  of zeros.
+- Latencies are over the requests that ended inside the window. A failed request, and a finished one without any token,
+  is one of infinite latency.
 - Too few samples give no number (measurement rule 10): p50 needs 5 requests, p99 needs 662, the floor of MLPerf's early
-  stopping. A percentile that falls on a failed request is infinite and therefore absent as well. Absent never means good:
-  whoever decides on a missing value refuses.
+  stopping. A percentile that falls on a failed request is infinite and therefore absent as well. Absent never means
+  good: whoever decides on a missing value refuses.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from vibeserve.client.tokens import token_arrivals
@@ -68,7 +70,8 @@ class Timing:
 def window_metrics(
     replies: Sequence[Reply], *, start_s: float, end_s: float, tokenizer: Tokenizer, slo: Slo
 ) -> dict[str, float]:
-    """Metrics of the window [start_s, end_s) of active seconds. Names are those of `core.nouns.METRICS`, and diagnostics.
+    """Metrics of the window [start_s, end_s) of active seconds. Names are those of `core.nouns.METRICS`, and
+    diagnostics.
 
     Always there: output_throughput, request_throughput, goodput, num_finished, num_failed, num_tokens, num_in_flight,
     oldest_in_flight_s, sent_lag_max_s. There only with enough samples: {ttft,tpot,itl,e2el}_{p50,p99},
@@ -151,7 +154,7 @@ def _gaps(timing: Timing) -> Iterator[float]:
         yield math.inf
         return
     instants = sorted(set(timing.arrivals))
-    yield from (after - before for before, after in zip(instants, instants[1:], strict=False))
+    yield from (after - before for before, after in pairwise(instants))
 
 
 def percentile(values: Sequence[float], percent: int) -> float | None:

@@ -1,8 +1,8 @@
 """Paired statistics: log-ratios, bootstrap intervals of their median, and the noise floor.
 
-Percentile bootstrap of the median (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13). Pairs from
-the same server start are not independent, so with `groups` whole starts are resampled (Davison and Hinkley, Bootstrap
-Methods and their Application, 1997, section 3.8, strategy 1). Deterministic by seed.
+Percentile bootstrap of the median (Efron and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 13). Pairs
+from the same server start are not independent, so with `groups` whole starts are resampled (Davison and Hinkley,
+Bootstrap Methods and their Application, 1997, section 3.8, strategy 1). Deterministic by seed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def paired_log_ratios(
         for side, window in (("candidate", ours), ("incumbent", theirs)):
             value = window.get(metric.name, math.nan)
             if not (math.isfinite(value) and value > 0):
-                problems.append(f"pair {pair}: {side} has no usable {metric.name} ({window.get(metric.name, 'absent')})")
+                problems.append(f"pair {pair}: {side} has no usable {metric.name}: {window.get(metric.name)}")
         if not problems:
             logs.append(math.log(metric.ratio(ours[metric.name], against=theirs[metric.name])))
     if problems:
@@ -91,7 +91,8 @@ def ratio_interval(
 def noise_floor(
     log_ratios: Sequence[float], *, seed: int, num_pairs: int | None = None, num_resamples: int = NUM_RESAMPLES
 ) -> float:
-    """Half-width of the 95% bootstrap interval of the median A/A log-ratio at `num_pairs` pairs (default: as many as given).
+    """Half-width of the 95% bootstrap interval of the median A/A log-ratio at `num_pairs` pairs (default: as many as
+    given).
 
     `log_ratios` come from the incumbent measured against itself on this machine, today. Raises ValueError below three
     pairs: no floor, no comparison.

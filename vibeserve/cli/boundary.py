@@ -1,4 +1,4 @@
-"""The one error boundary: typed errors become a message and an exit code; anything else is a bug and keeps its traceback."""
+"""The one error boundary: typed errors become a message and an exit code, bugs keep their traceback."""
 
 from __future__ import annotations
 

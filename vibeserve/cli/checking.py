@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vibeserve.cli.output import VerbParser, write, write_json
 from vibeserve.errors import SpecError
+
+if TYPE_CHECKING:
+    from vibeserve.config import TargetCheck
 
 
 def main(argv: list[str]) -> int:
@@ -25,7 +29,7 @@ def main(argv: list[str]) -> int:
     return 0 if all(check.is_ok for check in checks) else SpecError.exit_code
 
 
-def _checks(names: list[str], *, is_all: bool):  # type: ignore[no-untyped-def]
+def _checks(names: list[str], *, is_all: bool) -> list[TargetCheck]:
     from vibeserve.config import check_file, check_target, find_target, list_targets
 
     if bool(names) == is_all:

@@ -32,7 +32,8 @@ def target_rows(cwd: Path) -> list[dict[str, Any]]:
     rows = []
     for target in list_targets(cwd):
         check = check_target(target, cwd=cwd)
-        row: dict[str, Any] = {"schema_version": 1, "name": target.name, "origin": target.origin, "path": str(target.path)}
+        row: dict[str, Any] = {"schema_version": 1, "name": target.name, "origin": target.origin}
+        row["path"] = str(target.path)
         spec = check.spec
         row["model"] = spec.model.id if spec else None
         row["hardware"] = spec.hardware.name if spec else None

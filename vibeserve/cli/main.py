@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line `argv` (default: the process's own) and return its exit code."""
@@ -39,11 +43,12 @@ def _dispatch(arguments: list[str]) -> int:
     return build(arguments)
 
 
-def _load(entry: str):  # type: ignore[no-untyped-def]
+def _load(entry: str) -> Callable[[list[str]], int]:
     from importlib import import_module
 
     module, _, function = entry.partition(":")
-    return getattr(import_module(module), function)
+    command: Callable[[list[str]], int] = getattr(import_module(module), function)
+    return command
 
 
 if __name__ == "__main__":

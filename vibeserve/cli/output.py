@@ -19,8 +19,8 @@ class VerbParser(argparse.ArgumentParser):
         self.add_argument("--json", action="store_true", dest="is_json", help="a JSON document instead of text")
 
     def error(self, message: str) -> NoReturn:
-        usage = " ".join(self.format_usage().split()).removeprefix("usage: ")
-        raise SpecError(f"{self.prog}: {message}", problems=[f"usage: {usage}"], hint=f"{self.prog} --help")
+        usage = " ".join(self.format_usage().split())
+        raise SpecError(f"{self.prog.split()[-1]}: {message}", problems=[usage], hint=f"{self.prog} --help")
 
 
 def write(text: str) -> None:

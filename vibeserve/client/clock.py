@@ -33,6 +33,8 @@ class ClockPage:
 
     def now_s(self) -> float:
         """Active seconds, as a running process sees them."""
+        origin_s: float
+        paused_s: float
         origin_s, paused_s = _LAYOUT.unpack_from(self._page, 0)
         return time.monotonic() - origin_s - paused_s
 

@@ -1,4 +1,5 @@
-"""The load generator: a child process that sends requests and reports raw replies (`python -m vibeserve.client.generator`).
+"""The load generator: a child process that sends requests and reports raw replies (`python -m
+vibeserve.client.generator`).
 
 stdin: the job as one JSON line, then one line per request (`{"n", "due_s", "request"}`), until end of file.
 stdout: `{"event": "ready"}`, one line per finished request, and `{"event": "stats"}` at the end, as JSON.
@@ -101,7 +102,7 @@ class Generator:
         self._host, self._port = url.hostname or "127.0.0.1", url.port or 80
         self._path = url.path.rstrip("/").removesuffix("/v1") + COMPLETIONS_PATH
         self._in_flight: set[Exchange] = set()
-        self._is_stopping = False
+        self._stopping = asyncio.Event()
 
     async def run(self) -> None:
         if self._job.concurrency:
@@ -111,7 +112,7 @@ class Generator:
 
     def cut(self) -> None:
         """End everything in flight; the tasks report what they have."""
-        self._is_stopping = True
+        self._stopping.set()
         for exchange in list(self._in_flight):
             exchange.fail("cut")
 
@@ -122,19 +123,19 @@ class Generator:
 
     async def _closed_loop(self) -> None:
         free_s: float | None = None  # a request is due when its place becomes free, however late the parent feeds it
-        while not self._is_stopping and (line := await self._feed.next()) is not None:
+        while not self._stopping.is_set() and (line := await self._feed.next()) is not None:
             error = await self._serve(line, scheduled_s=self._now_s() if free_s is None else free_s)
-            if error is not None and not self._is_stopping:
+            if error is not None and not self._stopping.is_set():
                 await asyncio.sleep(FAILURE_BACKOFF_S)
             free_s = self._now_s()
 
     async def _open_loop(self) -> None:
         running: set[asyncio.Task[str | None]] = set()
-        while not self._is_stopping and (line := await self._feed.next()) is not None:
+        while not self._stopping.is_set() and (line := await self._feed.next()) is not None:
             # after a SIGSTOP the timer fires at once, the active clock says that it is early: sleep on
-            while (wait_s := line["due_s"] - self._now_s()) > 0 and not self._is_stopping:
+            while (wait_s := line["due_s"] - self._now_s()) > 0 and not self._stopping.is_set():
                 await asyncio.sleep(wait_s)
-            if self._is_stopping:
+            if self._stopping.is_set():
                 break
             task = asyncio.create_task(self._serve(line, scheduled_s=line["due_s"]))
             running.add(task)

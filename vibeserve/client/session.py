@@ -119,9 +119,10 @@ class LoadSession:
         if self.is_paused:
             return
         process = self._running()
-        os.killpg(process.pid, signal.SIGSTOP)
-        # SIGSTOP is asynchronous: wait until the process stands, or has ended
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):  # it has ended: `check` tells
+            os.killpg(process.pid, signal.SIGSTOP)
+            # SIGSTOP is asynchronous: wait until the process stands, or has ended
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._clock.pause()
 
     def resume(self) -> None:

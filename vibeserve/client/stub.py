@@ -1,8 +1,9 @@
 """A scripted OpenAI-compatible server: streams known text at known times. For tests and for the headroom check.
 
 `python -m vibeserve.client.stub`: the script as one JSON line on stdin, then `{"port": N}` on stdout. It ends with its
-stdin. `StubServer` is the parent's side. Chunk k of a reply leaves `ttft_s + k * tpot_s * chunk_tokens` after the request
-was read. A stub that was stopped and continued goes on with its rhythm instead of sending what it missed at once.
+stdin. `StubServer` is the parent's side. Chunk k of a reply leaves `ttft_s + k * tpot_s * chunk_tokens` after the
+request was read. A stub that was stopped and continued goes on with its rhythm instead of sending what it missed at
+once.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Script:
 class StubServer:
     """A running stub. Has the face of a server: `name`, `base_url`, `pause`, `resume`, `poll`, `stop`, `log_tail`."""
 
-    def __init__(self, script: Script, *, name: str = "stub", join: Callable[[list[str]], list[str]] | None = None) -> None:
+    def __init__(
+        self, script: Script, *, name: str = "stub", join: Callable[[list[str]], list[str]] | None = None
+    ) -> None:
         self.name = name
         argv = (join or list)([sys.executable, "-P", "-m", "vibeserve.client.stub"])
         self._process = subprocess.Popen(

@@ -1,7 +1,7 @@
 """Re-tokenised counting: how many tokens a reply's text holds and when each was there.
 
-Chunks are never trusted to be tokens and `usage` is never trusted to be a count (measurement hacks 10 to 12). A token has
-arrived with the first chunk at which the received text covers the token's end offset in the final text.
+Chunks are never trusted to be tokens and `usage` is never trusted to be a count (measurement hacks 10 to 12). A token
+has arrived with the first chunk at which the received text covers the token's end offset in the final text.
 """
 
 from __future__ import annotations

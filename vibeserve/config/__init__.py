@@ -1,7 +1,7 @@
 """From a target and overrides to a typed, complete, validated `Spec`. Hydra is used here and nowhere else.
 
-Precedence, weakest first: `spec.py` defaults, group files, the target's body, `a.b=c` on the command line. A group chosen
-on the command line (`budget=large`) beats the target's choice of that group, but not the values in the target's body.
+Precedence, weakest first: `spec.py` defaults, group files, the target's body, `a.b=c` on the command line. A group
+chosen on the command line (`budget=large`) beats the target's choice of that group, but not values in its body.
 """
 
 from __future__ import annotations

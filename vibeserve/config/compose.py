@@ -24,7 +24,8 @@ REQUIRED_GROUPS = ("model", "hardware", "workload")
 def compose_spec(overrides: Sequence[str], *, cwd: Path | None = None) -> Spec:
     """The spec that `vibeserve <overrides>` means when it is started in `cwd`.
 
-    `overrides` are Hydra's: `+target=NAME` exactly once, then `group=option` and `a.b=value`. Raises SpecError (exit 2).
+    `overrides` are Hydra's: `+target=NAME` exactly once, then `group=option` and `a.b=value`.
+    Raises SpecError (exit 2).
     """
     here = (cwd or Path.cwd()).resolve()
     name, others = split_target(overrides)
@@ -103,5 +104,3 @@ def resolved_document(spec: Spec) -> dict[str, Any]:
     from vibeserve.core.documents import to_data
 
     return cast(dict[str, Any], to_data(spec))
-
-

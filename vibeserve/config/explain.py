@@ -43,6 +43,9 @@ def _one_line(error: BaseException) -> str:
     text = str(told) or str(error)
     key = re.search(r"full_key: (\S+)", text)
     noise = re.compile(r"\s*(full_key|object_type|reference_type)\b|See https?://")
+    if key and "dict is not a subclass of" in text:
+        # OmegaConf cannot turn a mapping into a dataclass while it updates; merging files can
+        return f"{key.group(1)}: a new entry is declared in the target's file, not on the command line"
     body = " ".join(line.strip() for line in text.splitlines() if not noise.match(line))
     return f"{key.group(1)}: {body}" if key else body
 

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from vibeserve.config.explain import explained
-from vibeserve.config.words import suggest, unknown
+from vibeserve.config.words import unknown
 from vibeserve.errors import SpecError
 from vibeserve.spec import Spec
 
@@ -28,12 +28,12 @@ def split_target(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
         if key.lstrip("+") == "target" and separator:
             names.append(value.strip("'\""))
         elif key.lstrip("+") == "target":
-            raise SpecError(f"'{override}' names no target", hint="vibeserve +target=NAME; `vibeserve list` shows the names")
+            raise SpecError(f"'{override}' names no target", hint="vibeserve +target=NAME (`vibeserve list`)")
         else:
             others.append(override)
     if len(names) > 1 or any("," in name or "(" in name for name in names):
         given = " and ".join(names)
-        raise SpecError(f"one run builds one target, given: {given}", hint="a sweep over several: vibeserve -m +target=A,B")
+        raise SpecError(f"one run builds one target, given: {given}", hint="a sweep: vibeserve -m +target=A,B")
     return (names[0] if names else None), others
 
 
@@ -64,12 +64,9 @@ def _group_problems(override: Override, valid: list[str]) -> list[str]:
     value = override.value()
     if override.is_delete() or isinstance(value, dict):
         return []
-    chosen = value if isinstance(value, list) else [value]
-    return [
-        f"{override.input_line}: no {override.key_or_group} '{name}'{suggest(str(name), valid)} valid: {', '.join(valid)}"
-        for name in map(str, chosen)
-        if name not in valid
-    ]
+    chosen = map(str, value if isinstance(value, list) else [value])
+    group = override.key_or_group
+    return [f"{override.input_line}: {unknown(group, name, valid)}" for name in chosen if name not in valid]
 
 
 def key_fault(key: str) -> str | None:

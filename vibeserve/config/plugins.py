@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
@@ -41,10 +42,11 @@ class TargetsSource(ConfigSource):
         if header.get("package") is None:
             header["package"] = "_global_"
         config = OmegaConf.create(text) if text.strip() else OmegaConf.create()
+        body: dict[str, Any] = {TARGET: {"name": _name_of(path), "dir": str(path.parent)}}
         if "defaults" in config:
-            config["defaults"] = [_as_override(entry) for entry in OmegaConf.to_container(config["defaults"])]
-        name = path.parent.name if path.name == "target.yaml" else path.stem
-        config = OmegaConf.merge(config, {TARGET: {"name": name, "dir": str(path.parent)}})
+            entries: Any = OmegaConf.to_container(config.defaults)
+            body["defaults"] = [_as_override(entry) for entry in entries]
+        config = OmegaConf.merge(config, body)
         return ConfigResult(provider=self.provider, path=self.full_path(), config=config, header=header)
 
     def available(self) -> bool:
@@ -66,6 +68,10 @@ class TargetsSource(ConfigSource):
     def _locate(self, config_path: str) -> Path | None:
         group, _, name = config_path.partition("/")
         return locate(Path(self.path), name) if group == TARGET else None
+
+
+def _name_of(path: Path) -> str:
+    return path.parent.name if path.name == "target.yaml" else path.stem
 
 
 def _as_override(entry: object) -> object:

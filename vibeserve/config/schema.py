@@ -10,6 +10,7 @@ from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
+from itertools import pairwise
 from textwrap import dedent
 from typing import Any
 
@@ -97,7 +98,7 @@ def field_notes(cls: type) -> dict[str, str]:
     """The string literal below each field of a dataclass, by field name."""
     body = typing.cast(ast.ClassDef, ast.parse(dedent(inspect.getsource(cls))).body[0]).body
     notes = {}
-    for above, below in zip(body, body[1:], strict=False):
+    for above, below in pairwise(body):
         if not isinstance(above, ast.AnnAssign) or not isinstance(above.target, ast.Name):
             continue
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):

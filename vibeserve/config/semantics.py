@@ -38,6 +38,7 @@ def semantic_problems(spec: Spec) -> list[str]:
         *_workload(spec.workload, model=spec.model),
         *_limits(spec),
         *_baselines(spec),
+        *([] if spec.goals else ["goals: none is declared; the first one is the headline that the search improves"]),
         *(problem for index, goal in enumerate(spec.goals) for problem in _goal(goal, index=index, spec=spec)),
     ]
 

@@ -61,16 +61,14 @@ def conf_roots(cwd: Path) -> list[Path]:
     """Folders of groups in the order in which an option is looked up: the package's, then the user's own `conf/`."""
     packaged = data_dir("conf")
     repository = repository_root(cwd)
-    if repository is None or not (repository / "conf").is_dir() or (repository / "conf").resolve() == packaged.resolve():
-        return [packaged]
-    return [packaged, repository / "conf"]
+    own = repository / "conf" if repository else packaged
+    return [packaged] if not own.is_dir() or own.resolve() == packaged.resolve() else [packaged, own]
 
 
 def group_options(cwd: Path) -> dict[str, list[str]]:
     """Valid options of every group, by name."""
-    return {
-        group: sorted({path.stem for root in conf_roots(cwd) for path in (root / group).glob("*.yaml")}) for group in GROUPS
-    }
+    roots = conf_roots(cwd)
+    return {group: sorted({path.stem for root in roots for path in (root / group).glob("*.yaml")}) for group in GROUPS}
 
 
 def locate(root: Path, name: str) -> Path | None:

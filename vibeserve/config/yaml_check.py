@@ -75,18 +75,31 @@ def _schema_faults(root: yaml.Node, data: Any, schema: dict[str, Any]) -> Iterat
 
 
 def _faults_of(root: yaml.Node, error: ValidationError, path: tuple[str | int, ...]) -> Iterator[Fault]:
-    """`anyOf` stands for "this, or an interpolation" and "one of these shapes": only its first shape is explained,
-    unless the value cannot have meant it."""
+    """`anyOf` is "this, or an interpolation" or "one, or a list": only the shape that was meant is explained."""
+    schema: Any = error.schema
     if error.validator == "anyOf":
-        first = [cause for cause in error.context or [] if cause.relative_schema_path[0] == 0]
-        for cause in first:
+        meant = _meant_branch(error)
+        for cause in [cause for cause in error.context or [] if cause.relative_schema_path[0] == meant]:
             yield from _faults_of(root, cause, path + tuple(cause.relative_path))
     elif error.validator == "additionalProperties":
-        known = [*error.schema.get("properties", {}), *map(_group_of, error.schema.get("patternProperties", {}))]
-        for key in [key for key in error.instance if not _is_known(str(key), known)]:
-            yield _locate(root, [*path, key]), _where([*path, key]), unknown("key", str(key), known)
+        known = [*schema.get("properties", {}), *map(_group_of, schema.get("patternProperties", {}))]
+        instance: Any = error.instance
+        for key in [key for key in instance if not _is_known(str(key), known)]:
+            yield (
+                _locate(root, [*path, key]),
+                _where([*path, key]),
+                unknown("key", str(key).removeprefix("override "), known),
+            )
     else:
         yield _locate(root, path), _where(path), _wording(error)
+
+
+def _meant_branch(error: ValidationError) -> int:
+    if isinstance(error.instance, list):
+        shapes: Any = error.validator_value
+        branches = [shape.get("type") for shape in shapes]
+        return branches.index("array") if "array" in branches else 0
+    return 0
 
 
 def _group_of(pattern: str) -> str:
@@ -99,7 +112,8 @@ def _is_known(key: str, known: Sequence[str]) -> bool:
 
 def _wording(error: ValidationError) -> str:
     if error.validator == "enum":
-        options = [str(option) for option in error.validator_value]
+        valid: Any = error.validator_value
+        options = [str(option) for option in valid]
         guess = suggest(str(error.instance), options)
         return f"{error.instance!r} is not valid{guess}{' ' if guess else '; '}valid: {', '.join(options)}"
     if error.validator == "type":

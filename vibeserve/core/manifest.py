@@ -1,7 +1,7 @@
 """Documents of a finished run: manifest, rounds, golden replies, result of a re-verification.
 
-They live here, below everything, because certification and synthesis write them and artifact and report read them. Field
-names are those of `verify --json` and `manifest.json`; only `class`, a keyword of Python, is `baseline_class` or
+They live here, below everything, because certification and synthesis write them and artifact and report read them.
+Field names are those of `verify --json` and `manifest.json`; only `class`, a keyword of Python, is `baseline_class` or
 `reason_class` here (`vibeserve.artifact.manifest` maps them).
 """
 
@@ -17,7 +17,7 @@ STATUSES = ("certified", "uncertified", "refused")
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineValue:
-    """One baseline's figure for one metric at one load. `ratio` > 1: the candidate is better, whatever the direction."""
+    """One baseline's figure for one metric at one load. `ratio` > 1: the candidate is better, in either direction."""
 
     name: str
     baseline_class: str

@@ -10,12 +10,13 @@ from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
 from vibeserve.hardware import HardwareFacts, measure_bandwidth_gb_s, mismatch, resolve_cpus
 from vibeserve.hardware.cores import format_cpus
-from vibeserve.plan.ceilings import compute_ceilings, refuse_unreachable
+from vibeserve.plan.ceilings import Bandwidth, compute_ceilings, refuse_unreachable
 from vibeserve.plan.digests import input_digests
 from vibeserve.plan.memory import estimate_memory
 from vibeserve.plan.nouns import Plan
 from vibeserve.plan.sizes import with_sizes
 from vibeserve.plan.steps import plan_steps, scaled_schedule
+from vibeserve.sandbox import resolve_tier
 from vibeserve.spec import SCHEDULES, Spec
 
 SCAFFOLD_ARCHITECTURES = {"text": ("llama",)}
@@ -28,16 +29,17 @@ UNHASHED = ("out_dir", "require_goal")
 def compile_plan(spec: Spec, *, facts: HardwareFacts) -> Plan:
     """The plan of `spec` on the machine of `facts`.
 
-    Raises SpecError for what this machine or this version cannot run. Starts nothing; where the bandwidth is neither
+    Raises SpecError for what this machine or this version cannot run, InfraError when the declared wall cannot be
+    built here. Starts nothing but the probe of that wall; where the bandwidth is neither
     declared nor in `facts` it is measured (some tenths of a second), and stays out of the hash.
     """
     _refuse_combinations(spec, facts)
     engine_cpus, client_cpus = resolve_cpus(spec.hardware, facts)
     resolved = resolve(spec, engine_cpus=engine_cpus, client_cpus=client_cpus)
-    bandwidth, is_measured = _bandwidth(resolved, facts, engine_cpus=engine_cpus)
+    bandwidth = _bandwidth(resolved, facts, engine_cpus=engine_cpus)
     memory = estimate_memory(resolved, capacity_gib=_capacity_gib(resolved, facts))
-    ceilings = compute_ceilings(resolved, bandwidth_gb_s=bandwidth)
-    refuse_unreachable(resolved, ceilings, is_measured=is_measured)
+    ceilings = compute_ceilings(resolved, bandwidth=bandwidth)
+    refuse_unreachable(resolved, ceilings)
     schedule = scaled_schedule(SCHEDULES[resolved.budget.level], evaluation=resolved.evaluation)
     digests = input_digests(resolved, facts=facts)
     return Plan(
@@ -62,7 +64,9 @@ def resolve(spec: Spec, *, engine_cpus: tuple[int, ...], client_cpus: tuple[int,
         client_cpus=format_cpus(client_cpus),
         engine_threads=spec.hardware.engine_threads or len(engine_cpus),
     )
-    return dataclasses.replace(spec, model=with_sizes(spec.model), hardware=hardware)
+    tier = resolve_tier(spec.sandbox.tier, allow_none=spec.sandbox.allow_none)
+    sandbox = dataclasses.replace(spec.sandbox, tier=tier)
+    return dataclasses.replace(spec, model=with_sizes(spec.model), hardware=hardware, sandbox=sandbox)
 
 
 def hashed_spec(spec: Spec) -> dict[str, Any]:
@@ -75,17 +79,19 @@ def hashed_spec(spec: Spec) -> dict[str, Any]:
 def _refuse_combinations(spec: Spec, facts: HardwareFacts) -> None:
     """What no machine, or not this one, can run."""
     problems = []
-    modality = spec.model.modality.name
+    modality, architecture = spec.model.modality.name, spec.model.architecture
     known = SCAFFOLD_ARCHITECTURES.get(modality, ())
     if not (data_dir("templates") / "runtime" / modality).is_dir() or not known:
-        problems.append(f"model.modality: there is no scaffold for {modality}; valid: {', '.join(SCAFFOLD_ARCHITECTURES)}")
-    elif spec.model.architecture not in known:
-        problems.append(f"model.architecture: the scaffold has no '{spec.model.architecture}'; valid: {', '.join(known)}")
+        valid = ", ".join(SCAFFOLD_ARCHITECTURES)
+        problems.append(f"model.modality: there is no scaffold for {modality}; valid: {valid}")
+    elif architecture not in known:
+        problems.append(f"model.architecture: the scaffold has no '{architecture}'; valid: {', '.join(known)}")
     why_not = mismatch(spec.hardware, facts)
     if why_not:
         problems.append(f"hardware: {why_not}")
-    if spec.hardware.engine_threads > facts.num_cpus:
-        problems.append(f"hardware.engine_threads: {spec.hardware.engine_threads} is above the {facts.num_cpus} CPUs here")
+    threads = spec.hardware.engine_threads
+    if threads > facts.num_cpus:
+        problems.append(f"hardware.engine_threads: {threads} is above the {facts.num_cpus} CPUs here")
     if problems:
         raise SpecError(
             f"target '{spec.target.name}' cannot run on this machine", problems=problems, hint="vibeserve doctor"
@@ -98,12 +104,11 @@ def _capacity_gib(spec: Spec, facts: HardwareFacts) -> float:
     return facts.memory_gib
 
 
-def _bandwidth(spec: Spec, facts: HardwareFacts, *, engine_cpus: tuple[int, ...]) -> tuple[float, bool]:
-    """GB/s of the engine's cores or devices, and whether it was measured rather than declared."""
+def _bandwidth(spec: Spec, facts: HardwareFacts, *, engine_cpus: tuple[int, ...]) -> Bandwidth:
     if spec.hardware.bandwidth_gb_s:
-        return spec.hardware.bandwidth_gb_s * spec.hardware.count, False
+        return Bandwidth(gb_s=spec.hardware.bandwidth_gb_s * spec.hardware.count, is_measured=False)
     if facts.bandwidth_gb_s:
-        return facts.bandwidth_gb_s, True
+        return Bandwidth(gb_s=facts.bandwidth_gb_s, is_measured=True)
     if spec.hardware.kind != "cpu":
-        return 0.0, False
-    return measure_bandwidth_gb_s(engine_cpus), True
+        return Bandwidth(gb_s=0.0, is_measured=False)
+    return Bandwidth(gb_s=measure_bandwidth_gb_s(engine_cpus), is_measured=True)

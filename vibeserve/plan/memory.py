@@ -38,10 +38,11 @@ def estimate_memory(spec: Spec, *, capacity_gib: float) -> MemoryEstimate:
     activations = 4 * (6 * workload.prompt_tokens_max * model.hidden_size + most * model.vocab_size) / GIB
     workspace = PROCESS_GIB + activations
     total = weights + kv_cache + workspace
+    parts = f"weights {weights:.1f}, KV cache {kv_cache:.1f} at {most} requests, workspace {workspace:.1f} GiB"
     if total > capacity_gib:
         raise SpecError(
             f"the model does not fit: one server needs {total:.1f} GiB, capacity is {capacity_gib:.1f} GiB",
-            problems=[f"weights {weights:.1f}, KV cache {kv_cache:.1f} at {most} requests, workspace {workspace:.1f} GiB"],
+            problems=[parts],
             hint="a smaller model, fewer requests in flight, shorter lengths, or another hardware",
         )
     return MemoryEstimate(

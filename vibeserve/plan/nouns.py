@@ -29,7 +29,7 @@ class Ceiling:
     unit: str
     value: float
     bound_by: str
-    """bandwidth (declared or measured), compute, weights"""
+    """bandwidth (declared), measured bandwidth, compute, weights"""
     load: str = ""
 
 

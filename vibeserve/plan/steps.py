@@ -40,7 +40,11 @@ def plan_steps(spec: Spec, schedule: Schedule) -> tuple[PlanStep, ...]:
         "certify": _certify_s(spec, schedule),
         "package": 5.0,
     }
-    return tuple(PlanStep(name=name, needs=needs, minutes=round(seconds[name] / 60, 2)) for name, needs in GRAPH.items())
+    # the search stops in time for what follows it
+    others_s = sum(seconds.values()) - seconds["synthesize"]
+    seconds["synthesize"] = max(0.0, min(seconds["synthesize"], spec.budget.wall_s - others_s))
+    minutes = {name: round(value / 60, 2) for name, value in seconds.items()}
+    return tuple(PlanStep(name=name, needs=needs, minutes=minutes[name]) for name, needs in GRAPH.items())
 
 
 def _startup_s(spec: Spec) -> float:
@@ -59,5 +63,6 @@ def _certify_s(spec: Spec, schedule: Schedule) -> float:
     """Every start measures the winner beside each required baseline; optional ones are screened."""
     num_required = max(1, sum(baseline.required for baseline in spec.baseline.values()))
     num_loads = len(spec.workload.loads) if spec.evaluation.loads == "all" else 1
-    start_s = 2 * _startup_s(spec) + 2 * (schedule.certify_warmup_s + schedule.certify_pairs * schedule.certify_window_s)
+    windows_s = schedule.certify_warmup_s + schedule.certify_pairs * schedule.certify_window_s
+    start_s = 2 * (_startup_s(spec) + windows_s)
     return num_required * num_loads * schedule.certify_starts * start_s + schedule.soak_s

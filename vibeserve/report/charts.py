@@ -1,4 +1,4 @@
-"""The report's figures, each a pure function from manifest documents to SVG text ('' where there is nothing to draw)."""
+"""The report's figures: pure functions from manifest documents to SVG text ('' where there is nothing to draw)."""
 
 from __future__ import annotations
 
@@ -35,28 +35,42 @@ def ratio_by_round(rounds: Sequence[RoundEntry]) -> str:
 
 
 def baseline_bars(metric: MetricResult, goals: Sequence[GoalResult]) -> str:
-    """Ratio of the candidate to each baseline with its interval; 1 is parity. Goals against a baseline are drawn as a tick."""
+    """Ratio of the candidate to each baseline with its interval. Lines: parity at 1, and the goals on this metric."""
     rows = [base for base in metric.baselines if base.ratio is not None]
     if not rows:
         return ""
-    row_height, left, top = 34.0, 210.0, 8.0
+    row_height, left, top = 34.0, 210.0, 12.0
     height = top + row_height * len(rows) + 40
     high = max(max(base.ratio or 0.0, base.ci_high or 0.0) for base in rows)
-    x = svg.Scale(low=0.0, high=max(high, 1.0) * 1.12, start=left, end=WIDTH - 16)
+    limits = [goal.limit for goal in goals if _is_ratio_goal(goal, metric) and goal.limit is not None]
+    x = svg.Scale(low=0.0, high=max(high, 1.0, *limits) * 1.12, start=left, end=WIDTH - 16)
     body = _grid_x(x, top=top, bottom=height - 40)
+    for limit in limits:
+        body.append(svg.line(x(limit), top, x(limit), height - 40, css="goal"))
+        body.append(svg.text(x(limit) + 4, top + 4, f"goal {svg.number(limit)}x", css="tick"))
     body.append(svg.line(x(1.0), top, x(1.0), height - 40, css="parity"))
     for index, base in enumerate(rows):
         ratio, y = base.ratio or 0.0, top + row_height * index + row_height / 2
         interval = f" [{svg.number(base.ci_low)}, {svg.number(base.ci_high)}]" if base.ci_low and base.ci_high else ""
         label = f"{svg.number(ratio)}x{interval}"
-        body.append(svg.text(left - 10, y + 4, f"{base.name} ({base.precision.replace('_', ' ')})", css="label", anchor="end"))
+        body.append(
+            svg.text(left - 10, y + 4, f"{base.name} ({base.precision.replace('_', ' ')})", css="label", anchor="end")
+        )
         body.append(svg.rect(left, y - 9, x(ratio) - left, 18, css="bar", title=f"{base.name}: {label}"))
         if base.ci_low and base.ci_high:
             body.append(svg.line(x(base.ci_low), y, x(base.ci_high), y, css="whisker"))
         inside = x(base.ci_high or ratio) > WIDTH - 150
-        body.append(svg.text(left + 8 if inside else x(base.ci_high or ratio) + 8, y + 4, label, css="onbar" if inside else "value"))
-    body.append(svg.text(left, height - 6, f"{metric.name} at {metric.load}: candidate / baseline, 1 = parity", css="axis"))
-    return svg.figure(WIDTH, height, body, label=f"Ratio of the candidate to each baseline, {metric.name} at {metric.load}")
+        body.append(
+            svg.text(
+                left + 8 if inside else x(base.ci_high or ratio) + 8, y + 4, label, css="onbar" if inside else "value"
+            )
+        )
+    body.append(
+        svg.text(left, height - 6, f"{metric.name} at {metric.load}: candidate / baseline, 1 = parity", css="axis")
+    )
+    return svg.figure(
+        WIDTH, height, body, label=f"Ratio of the candidate to each baseline, {metric.name} at {metric.load}"
+    )
 
 
 def latency_throughput(metrics: Sequence[MetricResult], latency: str) -> str:
@@ -78,7 +92,9 @@ def latency_throughput(metrics: Sequence[MetricResult], latency: str) -> str:
             title = f"{name} at {load}: {svg.number(across)} tok/s, {latency} {svg.number(up)} s"
             body.append(svg.circle(x(across), y(up), css=f"dot {css}", title=title))
             body.append(svg.text(x(across) + 7, y(up) - 6, load, css="tick"))
-    body.append(svg.text((left + WIDTH - right) / 2, height - 8, "output throughput, tok/s", css="axis", anchor="middle"))
+    body.append(
+        svg.text((left + WIDTH - right) / 2, height - 8, "output throughput, tok/s", css="axis", anchor="middle")
+    )
     body.append(svg.text(left, top - 4, f"{latency}, s", css="axis"))
     return svg.figure(WIDTH, height, body, label=f"{latency} against output throughput, one curve per server")
 
@@ -108,6 +124,10 @@ def roofline_bars(metric: MetricResult) -> str:
         body.append(svg.rect(left, y - 8, x(min(share, 1.0)) - left, 16, css=css, title=f"{name}: {share:.0%}"))
         body.append(svg.text(x(min(share, 1.0)) + 6, y + 4, f"{share:.0%}", css="value"))
     return svg.figure(WIDTH, height, body, label=f"Share of the roofline, {metric.name} at {metric.load}")
+
+
+def _is_ratio_goal(goal: GoalResult, metric: MetricResult) -> bool:
+    return goal.ratio is not None and (goal.metric, goal.load) == (metric.name, metric.load)
 
 
 def _interval(entry: RoundEntry) -> tuple[float, float]:
@@ -160,9 +180,7 @@ def _curves(metrics: Sequence[MetricResult], latency: str) -> dict[str, list[tup
         for name in x_values.keys() & y_values.keys():
             curves.setdefault(name, []).append((load, x_values[name], y_values[name]))
     order = ["candidate", *(base.name for metric in metrics for base in metric.baselines)]
-    return {
-        name: sorted(curves[name], key=lambda point: point[1:]) for name in dict.fromkeys(order) if name in curves
-    }
+    return {name: sorted(curves[name], key=lambda point: point[1:]) for name in dict.fromkeys(order) if name in curves}
 
 
 def _values(metric: MetricResult) -> dict[str, float]:
@@ -173,7 +191,9 @@ def _values(metric: MetricResult) -> dict[str, float]:
 def _grid_y(y: svg.Scale, *, left: float, right: float, unit: str) -> list[str]:
     ticks = svg.log_ticks(y.low, y.high) if y.is_log else svg.linear_ticks(y.low, y.high)
     lines = [svg.line(left, y(tick), right, y(tick), css="grid") for tick in ticks]
-    return lines + [svg.text(left - 8, y(tick) + 4, f"{svg.number(tick)}{unit}", css="tick", anchor="end") for tick in ticks]
+    return lines + [
+        svg.text(left - 8, y(tick) + 4, f"{svg.number(tick)}{unit}", css="tick", anchor="end") for tick in ticks
+    ]
 
 
 def _grid_x(x: svg.Scale, *, top: float, bottom: float, is_share: bool = False) -> list[str]:
@@ -181,5 +201,6 @@ def _grid_x(x: svg.Scale, *, top: float, bottom: float, is_share: bool = False) 
     lines = [svg.line(x(tick), top, x(tick), bottom, css="grid") for tick in ticks]
     labels = [f"{tick:.0%}" if is_share else svg.number(tick) for tick in ticks]
     return lines + [
-        svg.text(x(tick), bottom + 16, label, css="tick", anchor="middle") for tick, label in zip(ticks, labels, strict=True)
+        svg.text(x(tick), bottom + 16, label, css="tick", anchor="middle")
+        for tick, label in zip(ticks, labels, strict=True)
     ]

@@ -17,7 +17,7 @@ TEMPLATE = "report.html.j2"
 
 
 def render_report(manifest: Manifest) -> str:
-    """The page as HTML text. It loads nothing: no script, no font, no picture from elsewhere. Same manifest, same bytes."""
+    """The page as HTML text. It loads nothing: no script, font or picture from elsewhere. Same manifest, same bytes."""
     from markupsafe import Markup
 
     headline = manifest.headline()
@@ -27,17 +27,21 @@ def render_report(manifest: Manifest) -> str:
         "roofline": charts.roofline_bars(headline) if headline else "",
     }
     curves = [(name, charts.latency_throughput(manifest.metrics, name)) for name in charts.LATENCIES]
-    return _environment().get_template(TEMPLATE).render(
-        manifest=manifest,
-        headline=headline,
-        best=_best_claim(headline),
-        # the figures escape every text they take in
-        figures={name: Markup(figure) for name, figure in figures.items()},  # noqa: S704
-        curves=[(name, Markup(figure)) for name, figure in curves if figure],  # noqa: S704
-        curve_names=charts.curve_names(manifest.metrics),
-        css=Markup((_folder() / "report.css").read_text(encoding="utf-8")),  # noqa: S704
-        tables=[(precision, _rows(manifest, precision)) for precision in ("same_bytes", "any")],
-        refusals=[(entry.number, refusal) for entry in manifest.rounds for refusal in entry.refusals],
+    return (
+        _environment()
+        .get_template(TEMPLATE)
+        .render(
+            manifest=manifest,
+            headline=headline,
+            best=_best_claim(headline),
+            # the figures escape every text they take in
+            figures={name: Markup(figure) for name, figure in figures.items()},
+            curves=[(name, Markup(figure)) for name, figure in curves if figure],
+            curve_names=charts.curve_names(manifest.metrics),
+            css=Markup((_folder() / "report.css").read_text(encoding="utf-8")),
+            tables=[(precision, _rows(manifest, precision)) for precision in ("same_bytes", "any")],
+            refusals=[(entry.number, refusal) for entry in manifest.rounds for refusal in entry.refusals],
+        )
     )
 
 
@@ -72,7 +76,11 @@ def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(_folder()), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(_folder()),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     filters: dict[str, Any] = {"number": svg.number, "interval": interval_text, "words": _words}
     environment.filters.update(filters)

@@ -1,4 +1,4 @@
-"""A few SVG primitives: scales, ticks, text, marks. Output is deterministic; colours come from CSS classes of the page."""
+"""A few SVG primitives: scales, ticks, text, marks. Output is deterministic; colours are CSS classes of the page."""
 
 from __future__ import annotations
 
@@ -83,13 +83,15 @@ def circle(x: float, y: float, *, css: str, title: str = "", radius: float = 5.0
 
 
 def cross(x: float, y: float, *, css: str, title: str = "", size: float = 5.0) -> str:
-    path = f"M{px(x - size)},{px(y - size)}L{px(x + size)},{px(y + size)}M{px(x - size)},{px(y + size)}L{px(x + size)},{px(y - size)}"
+    left, right, top, bottom = px(x - size), px(x + size), px(y - size), px(y + size)
+    path = f"M{left},{top}L{right},{bottom}M{left},{bottom}L{right},{top}"
     return f'<path class="{css}" d="{path}">{_title(title)}</path>'
 
 
 def figure(width: float, height: float, body: Iterable[str], *, label: str) -> str:
     """The `svg` element; `label` is what a screen reader says."""
-    head = f'<svg viewBox="0 0 {px(width)} {px(height)}" role="img" aria-label="{escape(label)}" style="max-width:{px(width)}px">'
+    size = f'viewBox="0 0 {px(width)} {px(height)}" style="max-width:{px(width)}px"'
+    head = f'<svg {size} role="img" aria-label="{escape(label)}">'
     return "\n".join([head, *body, "</svg>"])
 
 

@@ -18,6 +18,8 @@ from vibeserve.sandbox.layout import (
 from vibeserve.sandbox.wall import Wall
 
 TMP = Path("/tmp")
+_OWNER_WRITABLE = ("sys", "irq", "bus", "fs", "driver", "acpi", "scsi", "mtrr", "sysrq-trigger")
+"""parts of /proc that uid 0 may write by ownership: a controller that is root is uid 0 inside, capabilities or not"""
 
 
 def find_bwrap() -> str | None:
@@ -25,17 +27,34 @@ def find_bwrap() -> str | None:
     return shutil.which("bwrap", path="/usr/bin:/usr/local/bin:/bin")
 
 
-def bwrap_argv(bwrap: str, argv: Sequence[str], *, wall: Wall, info_fd: int, block_fd: int, seccomp_fd: int) -> list[str]:
+def bwrap_argv(
+    bwrap: str, argv: Sequence[str], *, wall: Wall, info_fd: int, block_fd: int, seccomp_fd: int
+) -> list[str]:
     """Command line of the outer process. The descriptors are bwrap's: child pid out, go-ahead in, filter program in."""
     options = [
-        bwrap, "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
-        "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--hostname", "vibeserve",
-        "--info-fd", str(info_fd), "--block-fd", str(block_fd), "--seccomp", str(seccomp_fd),
+        bwrap,
+        "--unshare-user",
+        "--unshare-pid",
+        "--unshare-ipc",
+        "--unshare-uts",
+        "--unshare-cgroup-try",
+        "--die-with-parent",
+        "--new-session",
+        "--cap-drop",
+        "ALL",
+        "--hostname",
+        "vibeserve",
+        "--info-fd",
+        str(info_fd),
+        "--block-fd",
+        str(block_fd),
+        "--seccomp",
+        str(seccomp_fd),
     ]
     if wall.isolate_network:
         options.append("--unshare-net")
     options += _system_mounts(wall)
-    for path, mount in sorted(_mounts(wall), key=lambda item: len(item[0].parts)):
+    for _, mount in sorted(_mounts(wall), key=lambda item: len(item[0].parts)):
         options += mount
     # the root is a tmpfs of bwrap's own; without this the inside could leave files in it
     options += ["--remount-ro", "/", "--chdir", str(wall.workdir), "--", *argv]
@@ -53,8 +72,10 @@ def _system_mounts(wall: Wall) -> list[str]:
     for path in (*ETC_PATHS, *SYS_PATHS):
         options += ["--ro-bind-try", path, path]
     size = str(int(wall.tmp_gib * 2**30))
-    # uid 0 inside is uid 0 to the sysctl files, capabilities or not
-    options += ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm"]
+    options += ["--proc", "/proc"]
+    for name in _OWNER_WRITABLE:
+        options += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+    options += ["--dev", "/dev", "--remount-ro", "/dev", "--size", size, "--tmpfs", "/dev/shm"]
     return [*options, "--perms", "1777", "--size", size, "--tmpfs", str(TMP)]
 
 

@@ -26,17 +26,23 @@ def _pids_parent() -> Path | None:
     return None
 
 
-def make_cgroup(name: str, *, max_processes: int) -> Path | None:
-    """A new cgroup that holds at most `max_processes`; None where that is not permitted (rlimits remain)."""
+def cgroup_of(tree_id: str) -> Path | None:
+    """Where the cgroup of that tree is or would be."""
     parent = _pids_parent()
-    if parent is None or not os.access(parent, os.W_OK):
+    return None if parent is None else parent / f"vibeserve-{tree_id}"
+
+
+def make_cgroup(tree_id: str, *, max_processes: int) -> Path | None:
+    """A new cgroup that holds at most `max_processes`; None where that is not permitted (rlimits remain)."""
+    folder = cgroup_of(tree_id)
+    if folder is None or not os.access(folder.parent, os.W_OK):
         return None
-    folder = parent / f"vibeserve-{name}"
     try:
         folder.mkdir()
         (folder / "pids.max").write_text(str(max_processes), encoding="ascii")
     except OSError:
-        return remove_cgroup(folder)
+        remove_cgroup(folder)
+        return None
     return folder
 
 

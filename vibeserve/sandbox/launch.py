@@ -53,7 +53,8 @@ def run(argv: Sequence[str], *, wall: Wall, log: Path, timeout_s: float) -> Fini
 
 
 def _check_paths(wall: Wall) -> None:
-    missing = [str(path) for path in (wall.workdir, *wall.read_only, *wall.writable, *wall.devices) if not path.exists()]
+    named = (wall.workdir, *wall.read_only, *wall.writable, *wall.devices)
+    missing = [str(path) for path in named if not path.exists()]
     if missing:
         raise InfraError(f"the wall names paths that do not exist: {', '.join(missing)}")
 
@@ -91,31 +92,45 @@ def _spawn_bubblewrap(argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
     info_out, info_in = os.pipe()
     block_out, block_in = os.pipe()
     filter_fd = _filter_descriptor()
-    log_fd = open_log(log)
+    log_fd, log_start = open_log(log)
     try:
         command = bwrap_argv(bwrap, argv, wall=wall, info_fd=info_in, block_fd=block_out, seccomp_fd=filter_fd)
         popen = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log_fd, stderr=log_fd, pass_fds=(info_in, block_out, filter_fd),
-            env=wall_environment(wall, tmp=TMP, tree_id=tree_id), cwd="/",
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log_fd,
+            stderr=log_fd,
+            pass_fds=(info_in, block_out, filter_fd),
+            env=wall_environment(wall, tmp=TMP, tree_id=tree_id),
+            cwd="/",
         )
     finally:
         for descriptor in (info_in, block_out, filter_fd, log_fd):
             os.close(descriptor)
     cgroup = make_cgroup(tree_id, max_processes=wall.max_processes)
     try:
-        inner = _read_child_pid(info_out, popen, log)
+        inner = _read_child_pid(info_out, popen)
         _hold(inner, wall)
         enter_cgroup(cgroup, inner)
         process = Process(
-            pid=popen.pid, network_pid=inner if wall.isolate_network else None, tier=wall.tier, log=log,
-            start_ticks=start_ticks_of(popen.pid), tree_id=tree_id, popen=popen, keepers=frozenset({inner}), cgroup=cgroup,
+            pid=popen.pid,
+            network_pid=inner if wall.isolate_network else None,
+            tier=wall.tier,
+            log=log,
+            log_start=log_start,
+            start_ticks=start_ticks_of(popen.pid),
+            tree_id=tree_id,
+            popen=popen,
+            keepers=frozenset({inner}),
+            cgroup=cgroup,
         )
         os.write(block_in, b"\n")
     except (InfraError, OSError) as error:
         popen.kill()
         popen.wait()
         remove_cgroup(cgroup)
-        raise InfraError(f"cannot build the wall around {argv[0]}: {error}") from error
+        said = read_tail(log, start=log_start)
+        raise InfraError(f"cannot build the wall around {argv[0]}: {error}\n{said}") from error
     finally:
         os.close(block_in)
         os.close(info_out)
@@ -130,7 +145,7 @@ def _filter_descriptor() -> int:
     return descriptor
 
 
-def _read_child_pid(info: int, popen: subprocess.Popen[bytes], log: Path) -> int:
+def _read_child_pid(info: int, popen: subprocess.Popen[bytes]) -> int:
     """Host pid of the first process in the new namespaces, from bubblewrap's description (written in pieces)."""
     text = b""
     while not text.rstrip().endswith(b"}"):
@@ -138,7 +153,7 @@ def _read_child_pid(info: int, popen: subprocess.Popen[bytes], log: Path) -> int
         piece = os.read(info, 4096) if ready else b""
         if not piece:
             popen.kill()
-            raise InfraError(f"bubblewrap did not start: {read_tail(log) or 'no message'}")
+            raise InfraError("bubblewrap did not start")
         text += piece
     return int(json.loads(text)["child-pid"])
 
@@ -153,23 +168,36 @@ def _hold(inner: int, wall: Wall) -> None:
 
 def _spawn_supervised(argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
     tree_id = secrets.token_hex(8)
-    scratch = Path(tempfile.mkdtemp(prefix="vibeserve-"))
+    scratch = Path(tempfile.mkdtemp(prefix=f"vibeserve-{tree_id}-"))
     task = _confinement(argv, wall=wall, scratch=scratch, tree_id=tree_id)
     root = str(Path(__file__).resolve().parents[2])
     boot = f"import sys; sys.path.insert(0, {root!r}); from vibeserve.sandbox.confine import main; main()"
-    log_fd = open_log(log)
+    log_fd, log_start = open_log(log)
     try:
         popen = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", boot], stdin=subprocess.PIPE, stdout=log_fd, stderr=log_fd,
-            env={"VIBESERVE_TREE": tree_id}, cwd="/",
+            [sys.executable, "-I", "-S", "-c", boot],
+            stdin=subprocess.PIPE,
+            stdout=log_fd,
+            stderr=log_fd,
+            env={"VIBESERVE_TREE": tree_id},
+            cwd="/",
         )
     finally:
         os.close(log_fd)
     cgroup = make_cgroup(tree_id, max_processes=wall.max_processes + 1)
     enter_cgroup(cgroup, popen.pid)
     process = Process(
-        pid=popen.pid, network_pid=None, tier=wall.tier, log=log, start_ticks=start_ticks_of(popen.pid),
-        tree_id=tree_id, popen=popen, keepers=frozenset(), scratch=scratch, cgroup=cgroup,
+        pid=popen.pid,
+        network_pid=None,
+        tier=wall.tier,
+        log=log,
+        log_start=log_start,
+        start_ticks=start_ticks_of(popen.pid),
+        tree_id=tree_id,
+        popen=popen,
+        keepers=frozenset(),
+        scratch=scratch,
+        cgroup=cgroup,
     )
     assert popen.stdin is not None
     popen.stdin.write(json.dumps(asdict(task)).encode())
@@ -187,9 +215,15 @@ def _confinement(argv: Sequence[str], *, wall: Wall, scratch: Path, tree_id: str
     read_only, list_only = landlock_paths(wall) if is_walled else ((), ())
     has_tcp_rules = wall.isolate_network and not wall.local_sockets
     return Confinement(
-        argv=command, env=env if shadow is None else shadow.environment(env), workdir=str(wall.workdir), parent=os.getpid(),
-        cpus=list(wall.cpus), limits=_limits(wall) | {"NPROC": _user_threads() + wall.max_processes}, is_walled=is_walled,
-        read_only=[*map(str, read_only), str(scratch / "python")], list_only=[str(path) for path in list_only],
+        argv=command,
+        env=env if shadow is None else shadow.environment(env),
+        workdir=str(wall.workdir),
+        parent=os.getpid(),
+        cpus=list(wall.cpus),
+        limits=_limits(wall) | {"NPROC": _user_threads() + wall.max_processes},
+        is_walled=is_walled,
+        read_only=[*map(str, read_only), str(scratch / "python")],
+        list_only=[str(path) for path in list_only],
         writable=[str(path) for path in (*wall.writable, *wall.devices, tmp)] + list(_DEVICES),
         bind_ports=[wall.bind_port] if has_tcp_rules and wall.bind_port else [] if has_tcp_rules else None,
         local_sockets=wall.local_sockets,
@@ -201,12 +235,11 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 
 def _user_threads() -> int:
     """Threads this user runs now: without namespaces RLIMIT_NPROC counts them all."""
-    uid, total = os.getuid(), 0
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                if os.stat(f"/proc/{name}").st_uid == uid:
-                    total += len(os.listdir(f"/proc/{name}/task"))
-            except OSError:
-                continue
+    total = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if folder.stat().st_uid == os.getuid():
+                total += sum(1 for _ in (folder / "task").iterdir())
+        except OSError:
+            continue
     return total

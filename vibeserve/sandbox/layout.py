@@ -13,8 +13,15 @@ SYSTEM_PATHS = ("/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
 """read-only; most are links into /usr on a merged system"""
 
 ETC_PATHS = (
-    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime", "/etc/mime.types",
-    "/etc/ssl/openssl.cnf", "/etc/nsswitch.conf", "/etc/os-release",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/alternatives",
+    "/etc/localtime",
+    "/etc/mime.types",
+    "/etc/nsswitch.conf",
+    "/etc/os-release",
+    "/etc/ssl/openssl.cnf",
 )
 """what the loader, the compilers and the standard library read; no accounts, no keys, no resolver"""
 
@@ -97,7 +104,11 @@ def visible_entries(site: Path, hidden_modules: tuple[str, ...]) -> tuple[Path, 
     """Entries of a site folder without those of hidden modules; None when it holds none of them."""
     if not hidden_modules:
         return None
-    hidden = frozenset(_normal(name) for name in hidden_modules)
+    return _visible(site, frozenset(_normal(name) for name in hidden_modules), site.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _visible(site: Path, hidden: frozenset[str], _changed_ns: int) -> tuple[Path, ...] | None:
     entries = sorted(site.iterdir())
     visible = tuple(entry for entry in entries if not _belongs(entry, hidden))
     return None if len(visible) == len(entries) else visible

@@ -38,6 +38,8 @@ class Process:
     """host pid of a process in the tree's own network namespace; None when it uses the host's"""
     tier: Tier
     log: Path
+    log_start: int
+    """size of the log when the process was started, bytes"""
     start_ticks: int
     tree_id: str
     popen: subprocess.Popen[bytes] = field(repr=False)
@@ -78,7 +80,7 @@ class Process:
         return bool(self._paused)
 
     def terminate(self) -> None:
-        """SIGTERM to the command itself (not to what it started), so that it may drain."""
+        """SIGTERM to the command itself (and to daemons it left), not to its children, so that it may drain."""
         if self._paused:
             self.resume()
         for stat in tree.descendants(self.pid):
@@ -100,14 +102,15 @@ class Process:
                 tree.send(keeper, signal.SIGKILL)
             self.popen.wait(10)
         self._paused = []
-        self.cgroup = remove_cgroup(self.cgroup)
+        remove_cgroup(self.cgroup)
+        self.cgroup = None
         if self.scratch is not None:
             _remove_tree(self.scratch)
             self.scratch = None
 
     def log_tail(self) -> str:
-        """The last lines of the log."""
-        return read_tail(self.log)
+        """The last lines that this process wrote to the log."""
+        return read_tail(self.log, start=self.log_start)
 
 
 def _remove_tree(folder: Path) -> None:
@@ -116,12 +119,12 @@ def _remove_tree(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_tail(log: Path) -> str:
-    """Last 8 KiB of a log as text; empty when there is none."""
+def read_tail(log: Path, *, start: int) -> str:
+    """Last 8 KiB of a log as text, from byte `start` on; empty when there is none."""
     if not log.is_file():
         return ""
     with log.open("rb") as stream:
-        stream.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
+        stream.seek(max(start, log.stat().st_size - _LOG_TAIL_BYTES))
         return stream.read().decode("utf-8", errors="replace").rstrip("\n")
 
 
@@ -159,7 +162,8 @@ def start_ticks_of(pid: int) -> int:
     return stat.start_ticks
 
 
-def open_log(log: Path) -> int:
-    """Descriptor of the log, made when missing, appended to."""
+def open_log(log: Path) -> tuple[int, int]:
+    """(descriptor, size) of the log, made when missing, appended to."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    return descriptor, os.fstat(descriptor).st_size

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from vibeserve.core.documents import read_document, write_document
 from vibeserve.sandbox import tree
+from vibeserve.sandbox.cgroups import cgroup_of, remove_cgroup
 from vibeserve.sandbox.process import Process
 
 _SUFFIX = ".process.json"
@@ -39,7 +42,7 @@ def forget_process(process: Process, run_dir: Path) -> None:
 
 
 def sweep_orphans(run_dir: Path) -> int:
-    """Kill every process tree recorded in `run_dir` that still lives, drop the records; returns how many processes died.
+    """Kill every recorded process tree that still lives, drop the records; returns how many processes died.
 
     Only processes that are provably the recorded ones are touched: same boot, same pid and start time, or the record's
     random tree id in their environment.
@@ -60,6 +63,9 @@ def _sweep(record: ProcessRecord) -> int:
         killed += tree.send(record.pid, signal.SIGKILL)
     while marked := [pid for pid in _marked(record.tree_id) if tree.send(pid, signal.SIGKILL)]:
         killed += len(marked)
+    remove_cgroup(cgroup_of(record.tree_id))
+    for scratch in Path(tempfile.gettempdir()).glob(f"vibeserve-{record.tree_id}-*"):
+        shutil.rmtree(scratch, ignore_errors=True)
     return killed
 
 

@@ -7,11 +7,12 @@ the visible entries, and Landlock closes the real one's other entries.
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from vibeserve.errors import InfraError
 from vibeserve.sandbox.layout import (
     ETC_PATHS,
     SYS_PATHS,
@@ -38,8 +39,8 @@ class Shadow:
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """The environment with the replacement's folder first on PATH."""
-        old = str(self.python.parent)
-        return {**env, "PATH": ":".join(str(self.replacement.parent) if part == old else part for part in env["PATH"].split(":"))}
+        old, new = str(self.python.parent), str(self.replacement.parent)
+        return {**env, "PATH": ":".join(new if part == old else part for part in env["PATH"].split(":"))}
 
 
 def make_shadow(wall: Wall, folder: Path) -> Shadow | None:
@@ -51,26 +52,32 @@ def make_shadow(wall: Wall, folder: Path) -> Shadow | None:
         return None
     own_prefix = python.parent.parent
     config = own_prefix / "pyvenv.cfg"
-    is_venv = config.is_file()
-    text = config.read_text(encoding="utf-8") if is_venv else f"home = {python.parent}\n"
-    sees_system = not is_venv or "include-system-site-packages = true" in text
-    (folder / "pyvenv.cfg").write_text(
-        text.replace("include-system-site-packages = true", "include-system-site-packages = false"), encoding="utf-8"
-    )
+    text = config.read_text(encoding="utf-8") if config.is_file() else f"home = {python.parent}\n"
+    sees_system = not config.is_file() or re.search(r"^include-system-site-packages\s*=\s*true", text, re.M)
+    kept = [line for line in text.splitlines() if not line.startswith("include-system-site-packages")]
+    # the base interpreter's own packages would come in unfiltered; where they belong to the view they are linked below
+    lines = [*kept, "include-system-site-packages = false", ""]
+    (folder / "pyvenv.cfg").write_text("\n".join(lines), encoding="utf-8")
     (folder / "bin").mkdir()
-    for name in ("python", "python3", python.name):
-        link = folder / "bin" / name
-        if not link.is_symlink():
-            link.symlink_to(python.resolve())
+    for name in {"python", "python3", python.name}:
+        (folder / "bin" / name).symlink_to(python.resolve())
+    target = folder / "lib" / _version_folder(python) / "site-packages"
+    target.mkdir(parents=True)
     for site, visible in sites.items():
         if site.is_relative_to(own_prefix) or sees_system:
-            target = folder / "lib" / site.parent.name / "site-packages"
             _link(target, tuple(site.iterdir()) if visible is None else visible)
     return Shadow(python=python, replacement=folder / "bin" / python.name)
 
 
+def _version_folder(python: Path) -> str:
+    """`python3.11`: the name of the folder that holds this interpreter's standard library."""
+    for prefix in (*interpreter_prefixes(python), python.resolve().parent.parent):
+        for library in sorted(prefix.glob("lib/python3*/os.py")):
+            return library.parent.name
+    raise InfraError(f"{python} has no standard library beside it, so no view of it can be made")
+
+
 def _link(target: Path, entries: tuple[Path, ...]) -> None:
-    target.mkdir(parents=True, exist_ok=True)
     for entry in entries:
         link = target / entry.name
         if not link.is_symlink():
@@ -92,7 +99,7 @@ def landlock_paths(wall: Wall) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
         read_only += _without(root.resolve(), masks)
     for visible in masks.values():
         read_only += visible
-    return tuple(dict.fromkeys(read_only)), tuple(dict.fromkeys(_ancestors(masks)))
+    return tuple(dict.fromkeys(read_only)), tuple(dict.fromkeys((*_ancestors(masks), *wall.listable)))
 
 
 def _without(root: Path, masks: Mapping[Path, object]) -> list[Path]:
@@ -102,12 +109,11 @@ def _without(root: Path, masks: Mapping[Path, object]) -> list[Path]:
     if not any(mask.is_relative_to(root) for mask in masks) or not root.is_dir():
         return [root]
     pieces: list[Path] = []
-    for name in os.listdir(root):
+    for entry in root.iterdir():
         # a link such as lib64 -> lib would grant what it leads to, masked folders included
-        child = (root / name).resolve()
-        if child.is_relative_to(root) and child != root / name:
-            continue
-        pieces += _without(child, masks)
+        child = entry.resolve()
+        if child == entry or not child.is_relative_to(root):
+            pieces += _without(child, masks)
     return pieces
 
 

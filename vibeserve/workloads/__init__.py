@@ -28,5 +28,9 @@ def request_stream(
     0 = none. Open-loop arrival times are the client's. Raises `SpecError` for an unknown kind or impossible lengths.
     """
     if workload.kind not in WORKLOAD_KINDS:
-        raise SpecError(f"workload.kind '{workload.kind}' is unknown", hint=f"one of: {', '.join(sorted(WORKLOAD_KINDS))}")
-    return WORKLOAD_KINDS[workload.kind](workload, tokenizer=tokenizer, pool=pool, seed=seed, logprobs_share=logprobs_share)
+        raise SpecError(
+            f"workload.kind '{workload.kind}' is unknown", hint=f"one of: {', '.join(sorted(WORKLOAD_KINDS))}"
+        )
+    return WORKLOAD_KINDS[workload.kind](
+        workload, tokenizer=tokenizer, pool=pool, seed=seed, logprobs_share=logprobs_share
+    )

@@ -59,7 +59,8 @@ def _check_lengths(workload: Workload) -> None:
         if not 0 < low <= high:
             problems.append(f"workload.{name}_min {low} and {name}_max {high}: need 0 < min <= max")
     if 0 < workload.prompt_tokens_min < MIN_PROMPT_TOKENS:
-        problems.append(f"workload.prompt_tokens_min {workload.prompt_tokens_min}: at least {MIN_PROMPT_TOKENS}, the nonce needs room")
+        low = workload.prompt_tokens_min
+        problems.append(f"workload.prompt_tokens_min {low}: at least {MIN_PROMPT_TOKENS}, the nonce needs room")
     if problems:
         raise SpecError("the chat workload's lengths cannot be met", problems=problems)
 

@@ -12,7 +12,18 @@ from functools import lru_cache
 from hashlib import sha256
 
 MIN_PARAGRAPH_CHARS = 60
-_PLAIN = str.maketrans({"\u2018": "'", "\u2019": "'", "\u201c": '"', "\u201d": '"', "\u2013": "-", "\u2014": "-", "\u2026": "...", "\u2022": "*"})
+_PLAIN = str.maketrans(
+    {
+        "\u2018": "'",
+        "\u2019": "'",
+        "\u201c": '"',
+        "\u201d": '"',
+        "\u2013": "-",
+        "\u2014": "-",
+        "\u2026": "...",
+        "\u2022": "*",
+    }
+)
 """typographic characters to ASCII: cuts then never fall inside a multi-byte character"""
 
 

@@ -33,7 +33,10 @@ def main() -> int:
     configure_logging()
     placement.configure_threads(arguments.threads)
     service = build_service(
-        arguments.model_dir, model_name=arguments.served_model_name, api_key=read_api_key(arguments.api_key_file)
+        arguments.model_dir,
+        parameters=Parameters(),
+        model_name=arguments.served_model_name,
+        api_key=read_api_key(arguments.api_key_file),
     )
     # uvicorn drains on the first SIGTERM or SIGINT and then raises the signal again; drained is not killed
     for kind in (signal.SIGTERM, signal.SIGINT):
@@ -62,9 +65,10 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def build_service(model_dir: Path, *, model_name: str | None = None, api_key: str | None = None) -> Service:
+def build_service(
+    model_dir: Path, *, parameters: Parameters, model_name: str | None = None, api_key: str | None = None
+) -> Service:
     """Load the model in `model_dir` and wire the seams together."""
-    parameters = Parameters()
     config = weights.load_config(model_dir)
     kv_cache = KVCache(config, parameters=parameters)
     parts = Parts(

@@ -1,0 +1,82 @@
+"""Slots, aborts and overload."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from local_server import LocalServer
+from runtime.__main__ import build_service
+from runtime.parameters import Parameters
+
+MAX_WAITING = 2
+LONG = {"prompt": "Once upon a time", "temperature": 0, "ignore_eos": True, "stream": True}
+
+
+@pytest.fixture(scope="module")
+def small_server(model_dir: Path) -> Iterator[LocalServer]:
+    with LocalServer(build_service(model_dir, parameters=replace(Parameters(), max_waiting=MAX_WAITING))) as running:
+        yield running
+
+
+def longest(server: LocalServer) -> int:
+    return server.service.limits.max_context_tokens - 64
+
+
+def wait_idle(server: LocalServer) -> None:
+    metrics = server.service.metrics
+    deadline = time.monotonic() + 30
+    while server.service.engine.num_unfinished or metrics.num_running or metrics.num_waiting:
+        assert time.monotonic() < deadline, "the engine did not become idle"
+        time.sleep(0.01)
+
+
+def test_a_client_that_leaves_its_stream_frees_its_slot(small_server: LocalServer) -> None:
+    body = {**LONG, "max_tokens": longest(small_server)}
+    left = small_server.start("POST", "/v1/completions", body=body, leave_after_chunks=3)
+    left.result(timeout=60)
+    wait_idle(small_server)
+    metrics = small_server.service.metrics
+    assert metrics.kv_cache_usage == 0
+    assert metrics.finished["abort"] == 1
+    assert small_server.complete("Once").status == 200
+
+
+def test_a_client_that_leaves_before_its_whole_reply_frees_its_slot(small_server: LocalServer) -> None:
+    aborted = small_server.service.metrics.finished.get("abort", 0)
+    body = {**LONG, "stream": False, "max_tokens": longest(small_server)}
+    small_server.start("POST", "/v1/completions", body=body, leave_after_chunks=0).result(timeout=60)
+    wait_idle(small_server)
+    assert small_server.service.metrics.finished["abort"] == aborted + 1
+    assert small_server.service.metrics.kv_cache_usage == 0
+
+
+def test_more_than_may_wait_is_refused_with_429(small_server: LocalServer) -> None:
+    room = small_server.service.parameters.max_num_seqs + MAX_WAITING
+    body = {**LONG, "max_tokens": longest(small_server)}
+    taken = [
+        small_server.start("POST", "/v1/completions", body=body, leave_after_chunks=40 if index == 0 else 1)
+        for index in range(room)
+    ]
+    while small_server.service.engine.num_unfinished < room:
+        time.sleep(0.001)
+    refused = small_server.complete("Once")
+    assert refused.status == 429
+    assert refused.headers["retry-after"] == "1"
+    assert refused.data["error"]["type"] == "rate_limit_error"
+    for request in taken:
+        request.result(timeout=120)
+    wait_idle(small_server)
+    assert small_server.complete("Once").status == 200
+
+
+def test_waiting_requests_are_served_when_a_slot_is_free(small_server: LocalServer) -> None:
+    room = small_server.service.parameters.max_num_seqs + MAX_WAITING
+    pending = [
+        small_server.start("POST", "/v1/completions", body={**LONG, "max_tokens": 4}) for _ in range(room)
+    ]
+    texts = ["".join(choice["text"] for choice in request.result(timeout=120).choice_events) for request in pending]
+    assert all(texts)

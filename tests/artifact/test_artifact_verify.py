@@ -1,0 +1,289 @@
+"""`verify`: every kind of changed byte, the claim rule, other hardware, the answer's shape and exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from artifact_samples import package_sample, sample_manifest, sample_metric
+
+from vibeserve.artifact import Packaged, verify_bytes
+from vibeserve.artifact.claims import ClaimState, claim_refusals, judge_claims, judge_ratio, overall
+from vibeserve.artifact.junit import junit_text
+from vibeserve.artifact.sums import SUMS_NAME, render_sums
+from vibeserve.artifact.verify import Verification, hardware_difference, main, verification_data, verify
+from vibeserve.core.manifest import MetricResult, VerifyResult
+from vibeserve.core.nouns import Refusal
+from vibeserve.errors import InfraError, RefusedError, SpecError
+
+HARDWARE: dict[str, Any] = sample_manifest().hardware
+
+
+def append(name: str) -> Callable[[Path], object]:
+    return lambda root: (root / name).open("ab").write(b"\n")
+
+
+def write(name: str, text: str) -> Callable[[Path], object]:
+    def change(root: Path) -> None:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+    return change
+
+
+def replace_by_link(root: Path) -> None:
+    target = root.parent / "elsewhere.py"
+    (root / "runtime/runtime/model.py").rename(target)
+    (root / "runtime/runtime/model.py").symlink_to(target)
+
+
+CHANGES = [
+    (append("runtime/runtime/model.py"), "runtime/runtime/model.py", "not the runtime that was certified"),
+    (append("manifest.json"), "manifest.json", "its claims were edited after packaging"),
+    (append("golden/replies.jsonl"), "golden/replies.jsonl", "does not hold the recorded golden data"),
+    (append("rounds/0001/verdict.json"), "rounds/0001/verdict.json", "the record of the search"),
+    (append("journal.jsonl"), "journal.jsonl", "the record of the search"),
+    (append("spec.yaml"), "spec.yaml", "was changed after packaging"),
+    (lambda root: (root / "golden/seeds.json").unlink(), "golden/seeds.json", "golden/seeds.json is missing"),
+    (lambda root: (root / "manifest.json").unlink(), "manifest.json", "manifest.json is missing"),
+    (write("runtime/extra.py", "x"), "runtime/extra.py", "SHA256SUMS does not list it"),
+    (write("runtime/runtime/__pycache__/m.pyc", "x"), "runtime/runtime/__pycache__/m.pyc", "running the runtime in place"),
+    (lambda root: (root / "link").symlink_to("/etc"), "link", "is a symbolic link to /etc"),
+    (replace_by_link, "runtime/runtime/model.py", "is a symbolic link"),
+    (lambda root: (root / SUMS_NAME).unlink(), SUMS_NAME, "SHA256SUMS is missing"),
+    (write(SUMS_NAME, "nonsense\n"), SUMS_NAME, "SHA256SUMS is malformed: line 1"),
+    (write(SUMS_NAME, ""), SUMS_NAME, "SHA256SUMS is malformed: it is empty"),
+]
+
+
+@pytest.mark.parametrize(("change", "file", "text"), CHANGES)
+def test_every_change_is_refused_by_name(packaged: Packaged, change: Callable[[Path], object], file: str, text: str) -> None:
+    change(packaged.path)
+    refusals = verify_bytes(packaged.path)
+    assert [(item.gate, item.reason_class, item.file) for item in refusals] == [("integrity", "digest_mismatch", file)]
+    assert text in refusals[0].text
+
+
+def test_the_messages_for_runtime_manifest_and_golden_data_differ(packaged: Packaged) -> None:
+    for name in ("runtime/runtime/model.py", "manifest.json", "golden/replies.jsonl"):
+        append(name)(packaged.path)
+    texts = {item.text.replace(item.file or "", "") for item in verify_bytes(packaged.path)}
+    assert len({text.split("(")[0] for text in texts}) == 3
+
+
+def test_every_single_byte_counts(packaged: Packaged) -> None:
+    path = packaged.path / "runtime/runtime/model.py"
+    original = path.read_bytes()
+    for index in range(len(original)):
+        path.write_bytes(original[:index] + bytes([original[index] ^ 1]) + original[index + 1 :])
+        assert len(verify_bytes(packaged.path)) == 1
+    path.write_bytes(original)
+    assert verify_bytes(packaged.path) == []
+
+
+def test_a_rewritten_list_is_caught_by_the_expected_digest(packaged: Packaged) -> None:
+    append("manifest.json")(packaged.path)
+    (packaged.path / SUMS_NAME).write_text(render_sums(packaged.path))
+    assert verify_bytes(packaged.path) == []
+    refusals = verify_bytes(packaged.path, expect=packaged.sums_digest)
+    assert [item.file for item in refusals] == [SUMS_NAME]
+    assert "not the artifact that its origin published" in refusals[0].text
+
+
+def test_the_expected_digest_may_be_written_in_its_usual_forms(packaged: Packaged) -> None:
+    for form in (packaged.sums_digest, packaged.sums_digest.upper(), f"sha256:{packaged.sums_digest}"):
+        assert verify_bytes(packaged.path, expect=form) == []
+    assert verify_bytes(packaged.path, expect=packaged.sums_digest[:16]) != []
+
+
+@pytest.mark.parametrize(
+    ("ratio", "ci_high", "state"),
+    [
+        (1.60, 1.70, ClaimState.HOLDS),
+        (1.45, 1.50, ClaimState.HOLDS),
+        (1.35, 1.50, ClaimState.HOLDS),
+        (1.34, 1.50, ClaimState.INCONCLUSIVE),
+        (1.49, 1.499, ClaimState.REFUSED),
+        (0.90, 0.95, ClaimState.REFUSED),
+        (1.60, float("nan"), ClaimState.REFUSED),
+        (float("nan"), 1.60, ClaimState.INCONCLUSIVE),
+    ],
+)
+def test_the_claim_is_the_certified_lower_bound(ratio: float, ci_high: float, state: ClaimState) -> None:
+    assert judge_ratio(1.5, ratio=ratio, ci_high=ci_high) is state
+
+
+def test_a_stricter_regression_limit() -> None:
+    assert judge_ratio(1.5, ratio=1.45, ci_high=1.6, max_regression=0.05) is ClaimState.HOLDS
+    assert judge_ratio(1.5, ratio=1.42, ci_high=1.6, max_regression=0.05) is ClaimState.INCONCLUSIVE
+    assert judge_ratio(1.5, ratio=1.49, ci_high=1.6, max_regression=0.0) is ClaimState.INCONCLUSIVE
+
+
+def measured(peer: float) -> tuple[MetricResult, ...]:
+    return (sample_metric("output_throughput", peer=peer),)
+
+
+def test_only_headline_ratios_that_were_measured_again_are_claims() -> None:
+    certified = sample_manifest().metrics
+    claims = judge_claims(certified, measured(70.0))
+    assert [(claim.metric, claim.load, claim.baseline) for claim in claims] == [("output_throughput", "c8", "transformers_cb")]
+    assert overall(claims) is ClaimState.HOLDS and claim_refusals(claims) == []
+    assert "1.71x [1.66, 1.78], claim 1.66x holds" in claims[0].text
+
+
+def test_no_claim_measured_is_refused() -> None:
+    assert overall([]) is ClaimState.INCONCLUSIVE
+    assert claim_refusals([])[0].reason_class == "claim_not_measured"
+
+
+class Machine:
+    """What `verify` asks of this machine: an identity, and a measurement against a peer of some speed."""
+
+    def __init__(self, *, peer: float = 70.0, hardware: dict[str, Any] | None = None) -> None:
+        self.calls: list[str] = []
+        self._peer = peer
+        self._hardware = HARDWARE if hardware is None else hardware
+        self.reasons: tuple[Refusal, ...] = ()
+        self.error: Exception | None = None
+
+    def identity(self) -> dict[str, Any]:
+        self.calls.append("identity")
+        return self._hardware
+
+    def reverify(self, artifact: Path, level: str) -> VerifyResult:
+        self.calls.append(level)
+        if self.error:
+            raise self.error
+        metrics = measured(self._peer) if level in ("performance", "full") else ()
+        return VerifyResult(level=level, metrics=metrics, accuracy={"top1_agreement": 0.99}, reasons=self.reasons)
+
+    def verify(self, artifact: Path, *, level: str = "performance") -> Verification:
+        return verify(artifact, level=level, identity=self.identity, reverify=self.reverify)
+
+
+def test_changed_bytes_are_refused_before_anything_starts(packaged: Packaged) -> None:
+    append("runtime/runtime/model.py")(packaged.path)
+    machine = Machine()
+    done = machine.verify(packaged.path)
+    assert machine.calls == []
+    assert (done.status, done.exit_code) == ("refused", 3)
+    assert done.line.startswith("refused: integrity/digest_mismatch: runtime/runtime/model.py was changed")
+    assert done.line.endswith("nothing was started")
+
+
+def test_a_claim_that_holds(packaged: Packaged) -> None:
+    machine = Machine()
+    done = machine.verify(packaged.path)
+    assert machine.calls == ["identity", "performance"]
+    assert (done.status, done.exit_code, done.performance) == ("certified", 0, ClaimState.HOLDS)
+    assert "output_throughput c8 against transformers_cb: 1.71x [1.66, 1.78], claim 1.66x holds" in done.line
+    assert "\n" not in done.line
+
+
+def test_a_claim_that_does_not(packaged: Packaged) -> None:
+    done = Machine(peer=110.0).verify(packaged.path)
+    assert (done.status, done.exit_code, done.performance) == ("refused", 3, ClaimState.REFUSED)
+    assert [item.reason_class for item in done.reasons] == ["claim_not_reproduced"]
+
+
+def test_other_hardware_is_not_compared(packaged: Packaged) -> None:
+    machine = Machine(hardware=HARDWARE | {"cpu_model": "EPYC"})
+    done = machine.verify(packaged.path, level="full")
+    assert machine.calls == ["identity", "accuracy"]
+    assert (done.status, done.exit_code) == ("certified", 0)
+    assert 'performance: not_comparable (cpu_model "Xeon" there, "EPYC" here)' in done.line
+    data = verification_data(done)
+    assert (data["performance"], data["verified_level"], data["metrics_are"]) == ("not_comparable", "accuracy", "certified")
+
+
+def test_accuracy_reasons_refuse(packaged: Packaged) -> None:
+    machine = Machine()
+    machine.reasons = (Refusal(gate="accuracy", reason_class="top1_agreement", text="0.9 of 0.97"),)
+    done = machine.verify(packaged.path, level="accuracy")
+    assert machine.calls == ["accuracy"]
+    assert (done.status, done.performance) == ("refused", ClaimState.NOT_RUN)
+    assert "accuracy/top1_agreement: 0.9 of 0.97" in done.line
+
+
+def test_a_raised_refusal_keeps_its_typed_reasons(packaged: Packaged) -> None:
+    machine = Machine()
+    machine.error = RefusedError("scan", reasons=(Refusal(gate="scan", reason_class="engine_import", text="vllm"),))
+    assert [item.reason_class for item in machine.verify(packaged.path).reasons] == ["engine_import"]
+    machine.error = RefusedError("refused without types")
+    assert machine.verify(packaged.path).reasons[0].text == "refused without types"
+    machine.error = InfraError("no space left")
+    with pytest.raises(InfraError):
+        machine.verify(packaged.path)
+
+
+def test_an_uncertified_artifact_does_not_pass(tmp_path: Path) -> None:
+    reason = Refusal(gate="baseline", reason_class="not_measured", text="vllm was not measured")
+    packaged = package_sample(tmp_path, sample_manifest(status="uncertified", reasons=(reason,)))
+    done = Machine().verify(packaged.path, level="bytes")
+    assert (done.status, done.exit_code) == ("uncertified", 3)
+    assert "baseline/not_measured: vllm was not measured" in done.line
+    assert verification_data(done)["reasons"][0]["class"] == "not_measured"
+
+
+def test_the_documents_fields(packaged: Packaged) -> None:
+    data = json.loads(json.dumps(verification_data(Machine().verify(packaged.path))))
+    assert set(data) >= {
+        "schema_version", "target", "plan_id", "status", "level", "not_run", "reasons", "goals", "authorship", "metrics",
+        "accuracy", "sandbox_tier", "hardware", "candidates_tried", "usage", "verdict", "claims", "performance",
+    }  # fmt: skip
+    assert data["metrics_are"] == "measured" and data["metrics"][0]["baselines"][0]["class"] == "competent"
+    assert data["claims"][0]["state"] == "holds"
+
+
+def test_a_hardware_difference_names_the_facts() -> None:
+    assert hardware_difference(HARDWARE, dict(HARDWARE)) == ""
+    assert hardware_difference({"a": (1, 2)}, {"a": [1, 2]}) == ""
+    assert hardware_difference({"a": 1, "b": 2, "c": 3}, {}) == "a 1 there, null here; b 2 there, null here and 1 more"
+
+
+def test_junit_has_a_case_per_level(packaged: Packaged) -> None:
+    suite = ElementTree.fromstring(junit_text(Machine(peer=110.0).verify(packaged.path)))
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "0")
+    failure = suite.find("testcase[@name='performance']/failure")
+    assert failure is not None and failure.get("type") == "claim_not_reproduced"
+    suite = ElementTree.fromstring(junit_text(Machine().verify(packaged.path, level="bytes")))
+    assert (suite.get("failures"), suite.get("skipped")) == ("0", "2")
+
+
+def test_the_command_line(packaged: Packaged, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    latest = str(packaged.path.parent / "latest")
+    junit = tmp_path / "junit.xml"
+    assert main([latest, "--level", "bytes", "--expect", packaged.sums_digest, "--junit", str(junit)]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("certified: sample 0123456789abcdef level quick; bytes ok") and out.count("\n") == 1
+    assert junit.is_file()
+    append("golden/replies.jsonl")(packaged.path)
+    started = time.monotonic()
+    assert main([latest, "--json"]) == 3
+    assert time.monotonic() - started < 5
+    data = json.loads(capsys.readouterr().out)
+    assert data["status"] == "refused"
+    assert [(item["class"], item["file"]) for item in data["reasons"]] == [("digest_mismatch", "golden/replies.jsonl")]
+
+
+@pytest.mark.parametrize("argv", [[], ["x", "--level", "some"], ["x", "--max-regression", "1.5"], ["/nowhere"]])
+def test_a_wrong_command_line_is_a_spec_error(argv: list[str]) -> None:
+    with pytest.raises(SpecError):
+        main(argv)
+
+
+def test_the_byte_level_imports_nothing_heavy(packaged: Packaged) -> None:
+    import subprocess
+
+    code = (
+        "import sys; from vibeserve.artifact.commands import verify; code = verify(sys.argv[1:]);"
+        "assert not {'torch', 'transformers', 'jinja2', 'jsonschema', 'aiohttp', 'yaml'} & set(sys.modules); sys.exit(code)"
+    )
+    argv = [sys.executable, "-c", code, str(packaged.path), "--level", "bytes"]
+    assert subprocess.run(argv, check=False, capture_output=True).returncode == 0

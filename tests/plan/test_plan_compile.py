@@ -1,0 +1,211 @@
+"""Spec -> Plan: what is resolved, what is hashed, what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from vibeserve.config import compose_spec
+from vibeserve.errors import InfraError, SpecError
+from vibeserve.hardware import GpuFacts, HardwareFacts
+from vibeserve.plan import Plan, compile_plan, plan_document
+from vibeserve.plan.steps import GRAPH
+from vibeserve.sandbox import probe_tiers
+from vibeserve.spec import Spec, Tier
+
+FACTS = HardwareFacts(
+    system="Linux",
+    kernel="6.1",
+    cpu_model="Some CPU",
+    cpu_flags=("avx2",),
+    cpus=(0, 1, 2, 3),
+    memory_gib=15.6,
+    gpu_note="no NVIDIA driver on this machine",
+    bandwidth_gb_s=15.0,
+)
+
+
+def spec_of(*overrides: str, target: str = "smollm2_cpu") -> Spec:
+    # no wall: which tiers this machine can build is not what these tests are about
+    return compose_spec([f"+target={target}", "sandbox=none", *overrides])
+
+
+def plan_of(*overrides: str, target: str = "smollm2_cpu", facts: HardwareFacts = FACTS) -> Plan:
+    return compile_plan(spec_of(*overrides, target=target), facts=facts)
+
+
+def refused(*overrides: str, target: str = "smollm2_cpu", facts: HardwareFacts = FACTS) -> str:
+    with pytest.raises(SpecError) as caught:
+        plan_of(*overrides, target=target, facts=facts)
+    return str(caught.value)
+
+
+def test_no_auto_is_left() -> None:
+    plan = plan_of()
+    assert (plan.engine_cpus, plan.client_cpus, plan.threads) == ((0, 1, 2), (3,), 3)
+    assert (plan.spec.hardware.engine_cpus, plan.spec.hardware.client_cpus) == ("0-2", "3")
+    assert plan.spec.hardware.engine_threads == 3
+    assert plan.spec.sandbox.tier is Tier.C
+    assert "auto" not in json.dumps(plan_document(plan))
+
+
+def test_auto_tier_becomes_the_strongest_that_works() -> None:
+    usable = [tier for tier, text in probe_tiers().items() if tier != "C" and text == "available"]
+    spec = compose_spec(["+target=tiny_cpu"])
+    if usable:
+        assert compile_plan(spec, facts=FACTS).spec.sandbox.tier.value == usable[0]
+    else:
+        with pytest.raises(InfraError, match="tier"):
+            compile_plan(spec, facts=FACTS)
+
+
+def test_the_spec_is_not_written_to() -> None:
+    spec = spec_of()
+    before = dataclasses.replace(spec.hardware)
+    compile_plan(spec, facts=FACTS)
+    assert spec.hardware == before
+
+
+def test_sizes_of_a_seeded_model_come_from_its_configuration() -> None:
+    model = plan_of(target="tiny_cpu").spec.model
+    assert (model.num_layers, model.hidden_size, model.num_kv_heads, model.vocab_size) == (2, 64, 2, 1024)
+    # embeddings; two layers of attention (q and o, k and v), MLP and two norms; the last norm
+    layer = 2 * 64 * 16 * (4 + 2) + 3 * 64 * 128 + 2 * 64
+    assert model.num_parameters == 1024 * 64 + 2 * layer + 64
+
+
+def test_the_same_inputs_give_the_same_plan() -> None:
+    assert plan_of().plan_id == plan_of().plan_id
+    assert len(plan_of().plan_id) == 16
+
+
+@pytest.mark.parametrize("override", ["budget.rounds=3", "search.seed=1", "workload.headline_load=c4", "baseline=all"])
+def test_a_changed_spec_is_another_plan(override: str) -> None:
+    assert plan_of(override).plan_id != plan_of().plan_id
+
+
+@pytest.mark.parametrize("override", ["out_dir=elsewhere", "require_goal=true", "target.description=other"])
+def test_where_a_result_goes_is_not_part_of_the_plan(override: str) -> None:
+    assert plan_of(override).plan_id == plan_of().plan_id
+
+
+def test_measured_numbers_stay_out_of_the_hash_and_the_machine_is_in_it() -> None:
+    slower = dataclasses.replace(FACTS, bandwidth_gb_s=7.0)
+    assert plan_of(facts=slower).plan_id == plan_of().plan_id
+    assert plan_of(facts=slower).ceilings != plan_of().ceilings
+    other = dataclasses.replace(FACTS, cpu_flags=("avx2", "avx512f"))
+    assert plan_of(facts=other).plan_id != plan_of().plan_id
+
+
+def test_unmeasured_bandwidth_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vibeserve.plan.compile.measure_bandwidth_gb_s", lambda cpus: 10.0 * len(cpus))
+    plan = plan_of(facts=dataclasses.replace(FACTS, bandwidth_gb_s=0.0))
+    # one request: 269 MB of weights and 128 tokens of cache at 30 GB/s
+    (throughput,) = [c for c in plan.ceilings if (c.metric, c.load) == ("output_throughput", "c1")]
+    assert throughput.value == pytest.approx(30e9 / (134515008 * 2 + 128 * 23040), rel=1e-6)
+    assert throughput.bound_by == "measured bandwidth"
+
+
+def test_the_schedule_is_the_levels_scaled() -> None:
+    schedule = plan_of("budget=smoke", "evaluation.window_scale=0.5").schedule
+    assert (schedule.search_window_s, schedule.search_warmup_s, schedule.search_pairs) == (2.5, 0.5, 5)
+    assert (schedule.certify_window_s, schedule.certify_starts, schedule.certify_pairs) == (5.0, 1, 5)
+
+
+def test_digests_cover_every_input(tmp_path: Path) -> None:
+    digests = plan_of().digests
+    assert set(digests) == {"framework", "skills", "lock", "model", "hardware"}
+    assert all(len(digest) == 64 for digest in digests.values())
+    assert plan_of("model.source.version=0.1.3").digests["model"] != digests["model"]
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"a")
+    local = ["model.source.kind=folder", f"model.source.path={folder}"]
+    first = plan_of(*local).digests["model"]
+    (folder / "model.safetensors").write_bytes(b"b")
+    assert plan_of(*local).digests["model"] != first
+    assert "no folder" in refused("model.source.kind=folder", f"model.source.path={tmp_path}/absent")
+
+
+def test_the_document_has_the_agreed_shape() -> None:
+    document = plan_document(plan_of())
+    assert list(document) == [
+        "schema_version", "plan_id", "target", "steps", "memory", "ceilings", "budget", "digests",
+    ]  # fmt: skip
+    assert set(document["memory"]) == {
+        "weights_gib", "kv_cache_gib", "state_gib", "workspace_gib", "total_gib", "capacity_gib",
+    }  # fmt: skip
+    assert all({"metric", "unit", "value", "bound_by"} <= set(ceiling) for ceiling in document["ceilings"])
+    assert [step["name"] for step in document["steps"]] == list(GRAPH)
+    assert json.loads(json.dumps(document)) == document
+
+
+def test_estimated_minutes_follow_the_budget() -> None:
+    plan = plan_of()
+    assert plan.minutes <= 25.1
+    assert plan_of("budget=smoke").minutes <= 8.1
+    assert plan_of(target="tiny_cpu").minutes < 3
+    by_name = {step.name: step for step in plan.steps}
+    assert by_name["synthesize"].needs == ("reference", "baselines")
+    assert by_name["certify"].minutes == pytest.approx((3 * (2 * 15 + 2 * (2 + 3 * 20))) / 60, abs=0.1)
+
+
+def test_other_hardware_is_refused_with_what_is_missing() -> None:
+    text = refused("hardware=l4")
+    assert "cannot run on this machine" in text
+    assert "hardware: needs 1 x l4 (sm 89); no NVIDIA driver on this machine" in text
+    assert "next: vibeserve doctor" in text
+
+
+def test_declared_numbers_of_a_gpu_are_used_as_they_are() -> None:
+    gpu = GpuFacts(name="NVIDIA L4", sm=89, memory_gib=22.5, driver="580.1")
+    plan = plan_of("hardware=l4", facts=dataclasses.replace(FACTS, gpus=(gpu,), gpu_note=""))
+    assert plan.memory.capacity_gib == 22.5
+    assert {ceiling.bound_by for ceiling in plan.ceilings} == {"weights", "bandwidth", "compute"}
+    (ttft,) = [ceiling.value for ceiling in plan.ceilings if ceiling.metric == "ttft_p50"]
+    assert ttft == pytest.approx(2 * 134515008 * 128 / 121e12)
+
+
+def test_an_architecture_without_scaffold_is_refused() -> None:
+    text = refused("model.architecture=mamba")
+    assert "model.architecture: the scaffold has no 'mamba'; valid: llama" in text
+
+
+def test_more_threads_than_cpus_are_refused() -> None:
+    assert "hardware.engine_threads: 9 is above the 4 CPUs here" in refused("hardware.engine_threads=9")
+
+
+def test_a_model_that_does_not_fit_is_refused_with_the_parts() -> None:
+    text = refused("model.num_parameters=20000000000")
+    assert "the model does not fit: one server needs 38.0 GiB, capacity is 15.6 GiB" in text
+    assert "weights 37.3, KV cache 0.2 at 16 requests" in text
+
+
+def test_a_goal_beyond_its_roofline_is_unreachable() -> None:
+    declared = "hardware.bandwidth_gb_s=15"
+    text = refused(declared, "goals=[{metric: output_throughput, load: c1, min_per_s: 56}]")
+    assert "goals[0]: output_throughput 56 tok/s is unreachable: ceiling 55.1" in text
+    assert "(bandwidth, load c1)" in text
+    plan_of(declared, "goals=[{metric: output_throughput, load: c1, min_per_s: 55}]")
+    floor = refused(declared, "goals=[{metric: tpot_p99, load: c8, max_ms: 10}]")
+    assert "tpot_p99 0.01 s is unreachable: floor 0.01813 s" in floor
+    assert "floor 0.2506 GiB (weights" in refused("goals=[{metric: peak_memory, max_gib: 0.2}]")
+
+
+def test_a_measured_bandwidth_refuses_only_what_its_drift_cannot_explain() -> None:
+    plan_of("goals=[{metric: output_throughput, load: c1, min_per_s: 100}]")
+    text = refused("goals=[{metric: output_throughput, load: c1, min_per_s: 120}]")
+    assert "unreachable: ceiling 55.14 tok/s (measured bandwidth, load c1)" in text
+
+
+def test_any_precision_lowers_the_floor() -> None:
+    goal = "goals=[{metric: output_throughput, load: c1, min_per_s: 200}]"
+    assert "unreachable" in refused("hardware.bandwidth_gb_s=15", goal)
+    plan_of("hardware.bandwidth_gb_s=15", goal, "evaluation.precision=any")
+
+
+def test_weights_that_fit_the_caches_have_no_bandwidth_ceiling() -> None:
+    assert {ceiling.metric for ceiling in plan_of(target="tiny_cpu").ceilings} == {"peak_memory"}

@@ -1,0 +1,24 @@
+"""Entry points of the verbs on artifacts; each imports its module when it is called."""
+
+from __future__ import annotations
+
+
+def verify(argv: list[str]) -> int:
+    """`vibeserve verify PATH`."""
+    from vibeserve.artifact.verify import main
+
+    return main(argv)
+
+
+def serve(argv: list[str]) -> int:
+    """`vibeserve serve PATH`."""
+    from vibeserve.artifact.serve import main
+
+    return main(argv)
+
+
+def status(argv: list[str]) -> int:
+    """`vibeserve status`."""
+    from vibeserve.artifact.status import main
+
+    return main(argv)

@@ -1,0 +1,98 @@
+"""`vibeserve status`: how far the runs of this folder are, read from their journals without disturbing them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vibeserve.artifact.arguments import ArtifactParser
+from vibeserve.core.documents import to_data
+from vibeserve.core.paths import state_dir
+from vibeserve.journal import Event, JournalError, read_events
+
+_MAX_TEXT = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunStatus:
+    """One run: its journal's folder under `.vibeserve` and its newest event. `fault` says why it cannot be read."""
+
+    run: str
+    num_events: int
+    last_kind: str
+    last_at_s: float
+    """seconds since the epoch"""
+    last_data: Any = None
+    fault: str = ""
+
+    def line(self, *, now_s: float) -> str:
+        if self.fault:
+            return f"{self.run}  {self.fault}"
+        if not self.num_events:
+            return f"{self.run}  no event yet"
+        last = f"last {self.last_kind} {_age(now_s - self.last_at_s)} ago{_facts(self.last_data)}"
+        return f"{self.run}  {self.num_events} events, {last}"
+
+
+def run_statuses(state: Path) -> list[RunStatus]:
+    """Every run whose journal lies under `state`, the one with the newest event first."""
+    statuses = [_status(path, state) for path in _journals(state)]
+    return sorted(statuses, key=lambda status: (-status.last_at_s, status.run))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Command line of `vibeserve status`."""
+    parser = ArtifactParser("status", description="How far the runs of this folder are.")
+    parser.add_argument("--dir", default=".", metavar="DIR", help="project folder (default: the working directory)")
+    arguments = parser.parse_args(argv)
+    state = state_dir(Path(arguments.dir))
+    statuses = run_statuses(state)
+    if arguments.is_json:
+        sys.stdout.write(json.dumps({"schema_version": 1, "runs": to_data(statuses)}, indent=2) + "\n")
+        return 0
+    lines = [status.line(now_s=time.time()) for status in statuses]
+    sys.stdout.write("\n".join(lines or [f"no run in {state}; start one with `vibeserve +target=NAME`"]) + "\n")
+    return 0
+
+
+def _journals(state: Path) -> list[Path]:
+    """Journals under the state folder; workspaces and checked-out trees below a run are not searched."""
+    found: list[Path] = []
+    for folder, folders, files in os.walk(state):
+        if "journal.jsonl" in files:
+            found.append(Path(folder) / "journal.jsonl")
+            folders.clear()
+    return sorted(found)
+
+
+def _status(path: Path, state: Path) -> RunStatus:
+    run = path.parent.relative_to(state).as_posix()
+    try:
+        events: list[Event] = read_events(path)
+    except JournalError as error:
+        fault = str(error).splitlines()[0]
+        return RunStatus(run=run, num_events=0, last_kind="", last_at_s=path.stat().st_mtime, fault=fault)
+    if not events:
+        return RunStatus(run=run, num_events=0, last_kind="", last_at_s=path.stat().st_mtime)
+    last = events[-1]
+    return RunStatus(run=run, num_events=len(events), last_kind=last.kind, last_at_s=last.time_s, last_data=last.data)
+
+
+def _age(seconds: float) -> str:
+    if seconds < 120:
+        return f"{max(seconds, 0):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _facts(data: Any) -> str:
+    if not isinstance(data, dict):
+        return ""
+    facts = [f"{key}={value}" for key, value in data.items() if isinstance(value, str | int | float)]
+    text = " ".join(facts)
+    return f": {text[:_MAX_TEXT]}" if text else ""

@@ -1,0 +1,186 @@
+"""Side by side: every contender stays resident under its own load, one runs at a time, in an order that cancels drift.
+
+Between its slices a contender's generator and server are stopped, so its closed loop, its mix of prefill and decode
+and its caches go on where they were, and nothing is cut at the borders of a window. Orders are random by seed and
+every second pair is run backwards (A B, B A), so that a linear drift falls on all alike.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from vibeserve.benchmark.sentinel import Sentinel, machine_facts
+from vibeserve.errors import InfraError, ServerError
+
+POLL_S = 0.2
+
+
+class PausableServer(Protocol):
+    """A server whose whole process tree can be stopped and continued."""
+
+    name: str
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def poll(self) -> int | None:
+        """None while it runs, else its exit status."""
+
+    def log_tail(self) -> str: ...
+
+
+class Session(Protocol):
+    """A load in active time (`vibeserve.client.LoadSession`)."""
+
+    @property
+    def is_started(self) -> bool: ...
+
+    def start(self) -> None: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def active_now_s(self) -> float: ...
+
+    def check(self) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    name: str
+    server: PausableServer
+    session: Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slice:
+    """One window of one contender: [start_s, end_s) in active seconds of its session."""
+
+    contender: str
+    pair: int
+    position: int
+    """place in the order of its pair"""
+    start_s: float
+    end_s: float
+    facts: dict[str, float] = field(default_factory=dict)
+    """the machine before the slice: psi_avg10, steal_s, psi_share, sentinel_huge_gb_s, sentinel_4k_gb_s (the last three
+    are read once a pair)"""
+
+
+def interleave(
+    contenders: Sequence[Contender],
+    *,
+    num_pairs: int,
+    window_s: float,
+    warmup_s: float,
+    seed: int,
+    first_warmup_s: float | None = None,
+    between: Callable[[int], None] | None = None,
+    engine_cpus: Sequence[int] = (),
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[list[Slice]]:
+    """Measure `num_pairs` windows of every contender; one list of slices per contender, in pair order.
+
+    Servers are up, sessions are not started or paused; both are left paused. A slice: server, then session continued;
+    `warmup_s` (before a contender's first window `first_warmup_s`); the window; session, then server paused.
+    `between(k)` is called before pair k with everything paused. ServerError names a server that died, InfraError a
+    dead generator.
+    """
+    if len({contender.name for contender in contenders}) != len(contenders):
+        raise ValueError("contenders need distinct names")
+    run = _Run(window_s=window_s, warmup_s=warmup_s, first_warmup_s=first_warmup_s, sleep=sleep)
+    sentinel = Sentinel(cpus=engine_cpus)
+    slices: dict[str, list[Slice]] = {contender.name: [] for contender in contenders}
+    for contender in contenders:
+        run.halt(contender)
+    for pair, order in enumerate(orders(len(contenders), num_pairs=num_pairs, seed=seed)):
+        if between is not None:
+            between(pair)
+        readings = sentinel.read()
+        for position, index in enumerate(order):
+            contender = contenders[index]
+            facts = machine_facts() | readings
+            start_s, end_s = run.window(contender)
+            slices[contender.name].append(
+                Slice(
+                    contender=contender.name, pair=pair, position=position, start_s=start_s, end_s=end_s, facts=facts
+                )
+            )
+    return [slices[contender.name] for contender in contenders]
+
+
+def orders(num_contenders: int, *, num_pairs: int, seed: int) -> list[list[int]]:
+    """The order of contenders in each pair: random by seed, every second one the mirror image of the one before."""
+    draw = random.Random(seed)
+    result: list[list[int]] = []
+    for pair in range(num_pairs):
+        if pair % 2:
+            order = result[-1][::-1]
+        else:
+            order = list(range(num_contenders))
+            draw.shuffle(order)
+        result.append(order)
+    return result
+
+
+@dataclass(kw_only=True)
+class _Run:
+    window_s: float
+    warmup_s: float
+    first_warmup_s: float | None
+    sleep: Callable[[float], None]
+    seen: set[str] = field(default_factory=set)
+
+    def window(self, contender: Contender) -> tuple[float, float]:
+        """Run one slice; the window in active seconds."""
+        warmup_s = self.warmup_s
+        if contender.name not in self.seen and self.first_warmup_s is not None:
+            warmup_s = self.first_warmup_s
+        self.seen.add(contender.name)
+        check_alive(contender)
+        contender.server.resume()
+        try:
+            if contender.session.is_started:
+                contender.session.resume()
+            else:
+                contender.session.start()
+            start_s = contender.session.active_now_s() + warmup_s
+            end_s = start_s + self.window_s
+            while (left_s := end_s - contender.session.active_now_s()) > 0:
+                check_alive(contender)
+                self.sleep(min(left_s, POLL_S))
+            check_alive(contender)
+        finally:
+            self.halt(contender)
+        return start_s, end_s
+
+    def halt(self, contender: Contender) -> None:
+        """Generator first, then the server: nothing is sent to a server that does not run."""
+        if contender.session.is_started:
+            contender.session.pause()
+        contender.server.pause()
+
+
+def check_alive(contender: Contender) -> None:
+    """ServerError when its server has ended, InfraError when its generator has."""
+    status = contender.server.poll()
+    if status is not None:
+        raise ServerError(
+            contender.name, outcome="died", detail=f"exit status {status} under load",
+            log_tail=contender.server.log_tail(),
+        )
+    if contender.session.is_started:
+        contender.session.check()
+
+
+def pressured_pairs(slices: Sequence[Sequence[Slice]], *, max_share: float) -> list[int]:
+    """Pairs that began with someone else on the cores: more than `max_share` of the sentinel's time was waiting."""
+    if not slices:
+        raise InfraError("no slices")
+    return sorted({s.pair for row in slices for s in row if s.facts.get("psi_share", 0.0) > max_share})

@@ -1,0 +1,195 @@
+"""Certification: fresh seeds, fresh starts, the winner beside every baseline, all of its replies re-scored.
+
+Only what is measured here is quoted. `certified` means that every gate of the level ran and passed and every required
+baseline was measured, whatever the ratio.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vibeserve.accuracy import Scores
+from vibeserve.audit import Snapshot
+from vibeserve.core.manifest import BaselineValue, Golden, GoldenReply, MetricResult
+from vibeserve.core.nouns import Reply, Verdict
+from vibeserve.progress import Progress
+from vibeserve.results import WINNER, Measured, Screened, metric_results
+from vibeserve.rivals import Rival
+from vibeserve.roles.evaluator import Entrant, Evaluator, Series
+from vibeserve.roles.judge import Judge
+from vibeserve.roles.workbench import Workbench
+from vibeserve.service import Server
+from vibeserve.workloads import Pool
+
+SCREEN_SHARE = 0.7
+"""an optional baseline below this share of the best one's throughput is screened out (measured once, not interleaved)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """How much is measured: from the level's schedule, or what a re-verification can afford."""
+
+    loads: tuple[str, ...]
+    """the headline load first"""
+    num_starts: int
+    num_pairs: int
+    """per start"""
+    window_s: float
+    warmup_s: float
+    screen_window_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certification:
+    """Everything that was found about one runtime. Without metrics where screening refused it."""
+
+    verdict: Verdict
+    metrics: tuple[MetricResult, ...] = ()
+    golden: Golden | None = None
+    num_requests: int = 0
+
+
+@dataclass(kw_only=True)
+class _Collected:
+    """What the starts left."""
+
+    series: dict[str, dict[str, list[Series]]] = field(default_factory=dict)
+    """load -> entrant -> one series per start"""
+    screened: list[Screened] = field(default_factory=list)
+    seeds: dict[str, int] = field(default_factory=dict)
+    startup_s: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, load: str, series: dict[str, Series]) -> None:
+        for name, row in series.items():
+            self.series.setdefault(load, {}).setdefault(name, []).append(row)
+
+    def winner_replies(self, load: str) -> list[Reply]:
+        return [reply for row in self.series[load][WINNER] for reply in row.replies]
+
+
+class Certifier:
+    def __init__(self, bench: Workbench, judge: Judge, evaluator: Evaluator, *, progress: Progress) -> None:
+        self._bench = bench
+        self._judge = judge
+        self._evaluator = evaluator
+        self._progress = progress
+
+    def certify(
+        self, workspace: Path, *, rivals: Sequence[Rival], skipped: Sequence[BaselineValue], extent: Extent
+    ) -> Certification:
+        """Measure the frozen `workspace` beside `rivals`; `skipped` are rows of those that are not installed.
+
+        Refusals are in the verdict; infrastructure failures, a dying rival included, raise.
+        """
+        screening = self._judge.screen(workspace, name=WINNER, seed=secrets.randbits(31))
+        if screening.server is None:
+            return Certification(verdict=Verdict(refusals=screening.refusals, checks=screening.checks))
+        collected = _Collected()
+        server: Server = screening.server
+        server.pause()
+        try:
+            kept = self._screen_out(rivals, collected=collected, extent=extent)
+            self._one_start(server, kept, collected=collected, extent=extent, start=0)
+        finally:
+            server.stop(drain_s=0)
+        for start in range(1, extent.num_starts):
+            server = self._bench.serve(workspace, name=WINNER)
+            try:
+                self._one_start(server, kept, collected=collected, extent=extent, start=start)
+            finally:
+                server.stop(drain_s=0)
+        return self._conclude(workspace, kept, skipped, collected=collected, before=screening.before)
+
+    def _screen_out(self, rivals: Sequence[Rival], *, collected: _Collected, extent: Extent) -> list[Rival]:
+        """One window of each rival where some are optional; those far behind the best are kept out of the interleaving."""
+        if all(rival.is_required for rival in rivals):
+            return list(rivals)
+        throughput = {rival.name: self._screen(rival, extent=extent) for rival in rivals}
+        best = max(throughput.values())
+        for rival in rivals:
+            value = throughput[rival.name]
+            if not rival.is_required and value < SCREEN_SHARE * best:
+                collected.screened.append(Screened(rival=rival, output_throughput=value))
+                self._progress.event("certify", f"{rival.name} is screened out: {value:.1f} tok/s, the best has {best:.1f}")
+        out = {row.rival.name for row in collected.screened}
+        return [rival for rival in rivals if rival.name not in out]
+
+    def _screen(self, rival: Rival, *, extent: Extent) -> float:
+        with self._progress.busy("certify", f"screening {rival.name}"):
+            server = self._bench.start(rival.launch)
+            try:
+                series = self._evaluator.compare(
+                    [_entrant(rival, server)], load=extent.loads[0], pool=Pool.certification, seed=secrets.randbits(31),
+                    num_pairs=1, window_s=extent.screen_window_s, warmup_s=extent.warmup_s,
+                )  # fmt: skip
+                return series[rival.name].windows[0]["output_throughput"]
+            finally:
+                server.stop(drain_s=0)
+
+    def _one_start(
+        self, server: Server, rivals: Sequence[Rival], *, collected: _Collected, extent: Extent, start: int
+    ) -> None:
+        """Every load once, on one start of the winner and of every rival."""
+        servers = {WINNER: server}
+        share = self._bench.plan.spec.evaluation.tolerances.logprob_share
+        try:
+            for rival in rivals:
+                server.pause()
+                servers[rival.name] = self._bench.start(rival.launch)
+                servers[rival.name].pause()
+            entrants = [Entrant(name=WINNER, server=server, logprobs_share=share)]
+            entrants += [_entrant(rival, servers[rival.name]) for rival in rivals]
+            for name, each in servers.items():
+                collected.startup_s.setdefault(name, []).append(each.startup_s)
+            for load in extent.loads:
+                seed = collected.seeds[f"{load}/{start}"] = secrets.randbits(31)
+                self._progress.event("certify", f"start {start + 1} of {extent.num_starts}, load {load}: {', '.join(servers)}")
+                series = self._evaluator.compare(
+                    entrants, load=load, pool=Pool.certification, seed=seed, num_pairs=extent.num_pairs,
+                    window_s=extent.window_s, warmup_s=extent.warmup_s,
+                )  # fmt: skip
+                collected.add(load, series)
+        finally:
+            for name, each in servers.items():
+                if name != WINNER:
+                    each.stop(drain_s=0)
+
+    def _conclude(
+        self, workspace: Path, kept: Sequence[Rival], skipped: Sequence[BaselineValue], *, collected: _Collected, before: Snapshot
+    ) -> Certification:
+        replies = [reply for load in collected.series for reply in collected.winner_replies(load)]
+        with self._progress.busy("certify", f"re-scoring {len(replies)} replies under the f32 reference"):
+            verdict, scores = self._judge.verdict(
+                replies, workspace=workspace, before=before, seed=secrets.randbits(31), max_replies=0, name=WINNER
+            )
+        measured = Measured(
+            series=collected.series, rivals=tuple(kept), screened=tuple(collected.screened), skipped=tuple(skipped),
+            startup_s={name: max(values) for name, values in collected.startup_s.items()},
+        )  # fmt: skip
+        return Certification(
+            verdict=verdict, metrics=metric_results(measured, spec=self._bench.plan.spec, tokenizer=self._bench.tokenizer),
+            golden=_golden(collected, scores), num_requests=len(replies),
+        )  # fmt: skip
+
+
+def _entrant(rival: Rival, server: Server) -> Entrant:
+    return Entrant(name=rival.name, server=server, adapter=rival.adapter, model=rival.model)
+
+
+def _golden(collected: _Collected, scores: Scores) -> Golden:
+    """The winner's replies with the reference's margins; cut and failed ones have none."""
+    margins = {score.request_id: score.margins for score in scores.replies}
+    replies = tuple(
+        GoldenReply(
+            request_id=reply.request.request_id, load=load, prompt=reply.request.prompt,
+            num_prompt_tokens=reply.request.num_prompt_tokens, served_ids=reply.token_ids,
+            margins=margins.get(reply.request.request_id, ()),
+        )
+        for load in collected.series
+        for reply in collected.winner_replies(load)
+        if reply.error is None
+    )  # fmt: skip
+    return Golden(seeds=collected.seeds, replies=replies)

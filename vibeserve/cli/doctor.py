@@ -1,0 +1,132 @@
+"""`vibeserve doctor`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vibeserve.cli.output import VerbParser, write, write_json, write_table
+from vibeserve.errors import InfraError
+
+if TYPE_CHECKING:
+    from vibeserve.hardware import HardwareFacts
+
+GIB = 1 << 30
+NEEDED_DISK_GIB = 4.0
+BUSY_PERCENT = 20.0
+"""share of the last ten seconds in which something waited for a CPU; windows that begin above it are discarded"""
+
+
+class State(Enum):
+    OK = "ok"
+    WARNING = "warning"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    name: str
+    state: State
+    detail: str
+    next: str = ""
+    """what to do about it"""
+
+
+def main(argv: list[str]) -> int:
+    """Say what this machine offers and what is missing; exit 5 when a run could not work."""
+    parser = VerbParser("doctor", description="What this machine offers, and what is missing.")
+    arguments = parser.parse_args(argv)
+    from vibeserve.hardware import probe
+
+    facts = probe()
+    findings = [*_software(), *_machine(facts), *_walls()]
+    is_ok = all(finding.state is not State.MISSING for finding in findings)
+    if arguments.is_json:
+        write_json({"schema_version": 1, "ok": is_ok, "hardware": facts, "checks": findings})
+    else:
+        write_table([(finding.name, finding.state.value, finding.detail) for finding in findings])
+        for finding in findings:
+            if finding.next:
+                write(f"next, {finding.name}: {finding.next}")
+    return 0 if is_ok else InfraError.exit_code
+
+
+def _software() -> Iterator[Finding]:
+    from vibeserve.hardware import probe_torch
+
+    yield Finding(name="python", state=State.OK, detail=f"{sys.version.split()[0]} at {sys.executable}")
+    torch = probe_torch()
+    detail = f"{torch.version}, {torch.cpu_capability}, {torch.num_threads} threads"
+    yield Finding(name="torch", state=State.OK, detail=detail)
+    yield _tool("git", "checkpoints are git commits", "install git", state=State.MISSING)
+    yield _tool("g++", "components in C++ are compiled by it", "install g++; without it those components are skipped")
+
+
+def _tool(name: str, why: str, advice: str, *, state: State = State.WARNING) -> Finding:
+    path = shutil.which(name)
+    if path:
+        return Finding(name=name, state=State.OK, detail=path)
+    return Finding(name=name, state=state, detail=f"not found; {why}", next=advice)
+
+
+def _machine(facts: HardwareFacts) -> Iterator[Finding]:
+    from vibeserve.core.paths import cache_dir
+    from vibeserve.hardware import measure_bandwidth_gb_s, resolve_cpus
+    from vibeserve.spec import Hardware
+
+    engine, client = resolve_cpus(Hardware(name="cpu"), facts)
+    yield Finding(name="cpu", state=State.OK, detail=f"{facts.cpu_model}, {facts.num_cpus} CPUs")
+    if set(engine) & set(client):
+        advice = "two CPUs or more: the load generator disturbs what it measures"
+        yield Finding(name="cores", state=State.WARNING, detail="server and load generator share one CPU", next=advice)
+    else:
+        yield Finding(name="cores", state=State.OK, detail=f"server {len(engine)}, load generator {len(client)}")
+    yield Finding(name="memory", state=State.OK, detail=f"{facts.memory_gib:.1f} GiB")
+    bandwidth = measure_bandwidth_gb_s(engine)
+    yield Finding(name="bandwidth", state=State.OK, detail=f"{bandwidth:.1f} GB/s read by the engine's CPUs")
+    yield Finding(name="huge pages", state=State.OK, detail=facts.transparent_huge_pages or "none")
+    yield _pressure()
+    gpus = ", ".join(f"{gpu.name} (sm {gpu.sm}, {gpu.memory_gib:.0f} GiB)" for gpu in facts.gpus)
+    yield Finding(name="gpu", state=State.OK, detail=gpus or f"none: {facts.gpu_note}")
+    yield _disk(cache_dir())
+
+
+def _pressure() -> Finding:
+    path = Path("/proc/pressure/cpu")
+    if not path.is_file():
+        return Finding(name="pressure", state=State.OK, detail="this kernel does not report it")
+    words = dict(word.split("=") for word in path.read_text(encoding="ascii").split("\n")[0].split()[1:])
+    percent = float(words["avg10"])
+    detail = f"{percent:.0f}% of the last ten seconds something waited for a CPU"
+    if percent > BUSY_PERCENT:
+        return Finding(name="pressure", state=State.WARNING, detail=detail, next="stop what else runs before measuring")
+    return Finding(name="pressure", state=State.OK, detail=detail)
+
+
+def _disk(cache: Path) -> Finding:
+    existing = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
+    free_gib = shutil.disk_usage(existing).free / GIB
+    detail = f"{free_gib:.0f} GiB free for {cache}"
+    if not os.access(existing, os.W_OK):
+        detail = f"{existing} is not writable"
+        return Finding(name="cache", state=State.MISSING, detail=detail, next="set VIBESERVE_CACHE")
+    if free_gib < NEEDED_DISK_GIB:
+        return Finding(name="cache", state=State.WARNING, detail=detail, next=f"{NEEDED_DISK_GIB:.0f} GiB are needed")
+    return Finding(name="cache", state=State.OK, detail=detail)
+
+
+def _walls() -> Iterator[Finding]:
+    from vibeserve.sandbox import probe_tiers
+
+    tiers = {tier: text for tier, text in probe_tiers().items() if tier != "C"}
+    usable = [tier for tier, text in tiers.items() if text == "available"]
+    for tier, text in tiers.items():
+        state = State.OK if tier in usable else State.WARNING if usable else State.MISSING
+        advice = "" if usable else "install bubblewrap, or a kernel with Landlock (6.7); last resort: sandbox=none"
+        yield Finding(name=f"sandbox tier {tier}", state=state, detail=text, next=advice)

@@ -1,0 +1,29 @@
+"""Baselines as contenders: what a certification needs of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vibeserve.service import Launch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rival:
+    """A baseline that can be started here."""
+
+    name: str
+    baseline_class: str
+    """naive or competent"""
+    precision: str
+    """table of its rows: same_bytes or any"""
+    version: str
+    flags: tuple[str, ...]
+    is_required: bool
+    launch: Launch
+    adapter: str
+    model: str
+    """name to send in requests; empty = the one that the server lists"""
+    note: str = ""
+    """what a calibration chose"""
+    weight_bits: float | None = None
+    kv_bits: float | None = None

@@ -1,0 +1,140 @@
+"""The Performance Evaluator: side-by-side windows of servers under their own loads, and what was served in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from vibeserve.benchmark import Clock, Contender, Slice, interleave, window_metrics
+from vibeserve.client import LoadSession
+from vibeserve.core.nouns import METRICS, Reply
+from vibeserve.roles.workbench import Workbench, span_shares
+from vibeserve.service import Server
+from vibeserve.workloads import Pool
+
+FIRST_WARMUP = 3.0
+"""the first warm-up of a contender is so many times longer: its loop starts with nothing but prefills"""
+HALVING_WINDOWS = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entrant:
+    """A server to be measured, and how to talk to it."""
+
+    name: str
+    server: Server
+    adapter: str = "vllm"
+    model: str = ""
+    logprobs_share: int = 0
+    """one in so many requests carries log-probabilities; 0 where the server cannot return them"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """What one entrant did: its windows in pair order, and every reply."""
+
+    name: str
+    windows: tuple[dict[str, float], ...]
+    replies: tuple[Reply, ...]
+    facts: tuple[dict[str, float], ...] = ()
+    """the machine before each window"""
+    spans: dict[str, float] = field(default_factory=dict)
+    """share of request time by span; only where asked for"""
+
+    def medians(self) -> dict[str, float]:
+        """Median over the windows of every metric that all windows have."""
+        shared = set.intersection(*(set(window) for window in self.windows)) if self.windows else set()
+        return {name: median(window[name] for window in self.windows) for name in sorted(shared)}
+
+
+class Evaluator:
+    def __init__(self, bench: Workbench, clock: Clock) -> None:
+        self._bench = bench
+        self._clock = clock
+
+    def compare(
+        self, entrants: Sequence[Entrant], *, load: str, pool: Pool, seed: int, num_pairs: int, window_s: float,
+        warmup_s: float, profiled: str = "",
+    ) -> dict[str, Series]:  # fmt: skip
+        """Interleave `num_pairs` windows of every entrant under `load`. All are left paused, their loads ended.
+
+        `profiled` names the entrant whose spans are read before and after. ServerError names a server that died.
+        """
+        sessions = {entrant.name: self._session(entrant, load=load, pool=pool, seed=seed) for entrant in entrants}
+        contenders = [Contender(name=e.name, server=e.server, session=sessions[e.name]) for e in entrants]
+        servers = {entrant.name: entrant.server for entrant in entrants}
+        before = self._bench.request_spans(servers[profiled]) if profiled else {}
+        try:
+            slices = interleave(
+                contenders, num_pairs=num_pairs, window_s=window_s, warmup_s=warmup_s, seed=seed,
+                first_warmup_s=warmup_s * FIRST_WARMUP, engine_cpus=self._bench.plan.engine_cpus,
+            )  # fmt: skip
+        finally:
+            replies = {e.name: _end(e.server, sessions[e.name]) for e in entrants}
+        shares = span_shares(before, self._spans(servers[profiled])) if profiled else {}
+        return {
+            entrant.name: self._series(entrant, row, replies[entrant.name], spans=shares if entrant.name == profiled else {})
+            for entrant, row in zip(entrants, slices, strict=True)
+        }
+
+    def halve(self, entrants: Sequence[Entrant], *, load: str, pool: Pool, seed: int, metric: str, window_s: float, warmup_s: float) -> str:
+        """Successive halving: short windows of all, the better half goes on with windows twice as long; the last one's name.
+
+        Its numbers choose what is offered, never what is accepted: the winner is measured afresh.
+        """
+        remaining = list(entrants)
+        while len(remaining) > 1:
+            series = self.compare(
+                remaining, load=load, pool=pool, seed=seed, num_pairs=HALVING_WINDOWS, window_s=window_s, warmup_s=warmup_s
+            )
+            speed = {
+                name: METRICS[metric].ratio(row.medians().get(metric, 0.0) or 1e-9, against=1.0) for name, row in series.items()
+            }
+            remaining.sort(key=lambda entrant: (-speed[entrant.name], entrant.name))
+            remaining = remaining[: (len(remaining) + 1) // 2]
+            window_s *= 2
+        return remaining[0].name
+
+    def _session(self, entrant: Entrant, *, load: str, pool: Pool, seed: int) -> LoadSession:
+        entrant.server.resume()
+        return self._bench.session(
+            entrant.server, load=load, pool=pool, seed=seed, adapter=entrant.adapter, model=entrant.model,
+            logprobs_share=entrant.logprobs_share,
+        )  # fmt: skip
+
+    def _spans(self, server: Server) -> dict[str, float]:
+        server.resume()
+        return self._bench.request_spans(server)
+
+    def _series(self, entrant: Entrant, row: Sequence[Slice], replies: list[Reply], *, spans: Mapping[str, float]) -> Series:
+        measured = [
+            window_metrics(
+                replies, start_s=part.start_s, end_s=part.end_s, tokenizer=self._bench.tokenizer,
+                slo=self._bench.plan.spec.workload.slo,
+            ) | {"peak_memory": entrant.server.peak_memory_gib(), "start_s": part.start_s, "end_s": part.end_s}
+            for part in row
+        ]  # fmt: skip
+        windows = tuple(self._clock.read(entrant.name, measured))
+        facts = tuple(part.facts for part in row)
+        return Series(name=entrant.name, windows=windows, replies=tuple(replies), facts=facts, spans=dict(spans))
+
+
+def _end(server: Server, session: LoadSession) -> list[Reply]:
+    """Stop a load whose server may be stopped, too: it has to see the disconnects."""
+    if not session.is_started:
+        return []
+    if server.poll() is None:
+        server.resume()
+    return session.stop()
+
+
+def merged(parts: Sequence[Series]) -> Series:
+    """One series of several of the same entrant: starts of a certification, or searches in pieces."""
+    first = parts[0]
+    return replace(
+        first,
+        windows=tuple(window for part in parts for window in part.windows),
+        replies=tuple(reply for part in parts for reply in part.replies),
+        facts=tuple(facts for part in parts for facts in part.facts),
+    )

@@ -1,0 +1,98 @@
+"""The Accuracy Judge: screens a candidate before it is measured, and passes or refuses the evidence afterwards.
+
+Everything here fails closed: a check that did not run, or a figure that is missing, refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vibeserve.accuracy import accuracy_refusals, probe_refusals, probe_server, reply_refusals, rescore
+from vibeserve.accuracy.scores import Scores
+from vibeserve.audit import Snapshot, compare, scan_workspace, snapshot
+from vibeserve.core.nouns import Refusal, Reply, Verdict
+from vibeserve.errors import RefusedError, ServerError
+from vibeserve.roles.workbench import Workbench
+from vibeserve.service import Server
+
+SCREEN_CHECKS = ("scan", "build", "start", "probe")
+VERDICT_CHECKS = ("replies", "accuracy", "integrity")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Screening:
+    """What screening found. `server` runs exactly when nothing was refused; the caller stops it."""
+
+    refusals: tuple[Refusal, ...]
+    checks: tuple[str, ...]
+    server: Server | None
+    before: Snapshot
+    """digests of workspace, model and framework before anything ran"""
+
+
+class Judge:
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+
+    def screen(self, workspace: Path, *, name: str, seed: int) -> Screening:
+        """Digests, static scan, build, start, probes: cheap, may refuse. ServerError never escapes: it is a refusal."""
+        before = self.snapshot(workspace)
+        refusals = scan_workspace(workspace, allow_engines=self._bench.plan.spec.allow_engines)
+        if refusals:
+            return Screening(refusals=tuple(refusals), checks=("scan",), server=None, before=before)
+        try:
+            self._bench.build(workspace)
+        except ServerError as error:
+            return _failed("build", error, checks=("scan",), before=before)
+        except RefusedError as error:
+            reasons = tuple(reason for reason in error.reasons if isinstance(reason, Refusal))
+            return Screening(refusals=reasons, checks=("scan",), server=None, before=before)
+        try:
+            server = self._bench.serve(workspace, name=name)
+        except ServerError as error:
+            return _failed("start", error, checks=("scan", "build"), before=before)
+        refusals = self.probe(server, seed=seed)
+        if refusals:
+            server.stop(drain_s=0)
+            return Screening(refusals=tuple(refusals), checks=SCREEN_CHECKS, server=None, before=before)
+        return Screening(refusals=(), checks=SCREEN_CHECKS, server=server, before=before)
+
+    def probe(self, server: Server, *, seed: int) -> list[Refusal]:
+        """The stock client's probes against a running server."""
+        report = probe_server(
+            server.base_url, model_dir=self._bench.model.path, seed=seed,
+            run_dir=self._bench.run_dir / "probes" / server.name,
+            join=self._bench.host.join_argv(server.process, [], cpus=self._bench.plan.client_cpus),
+        )  # fmt: skip
+        return probe_refusals(report)
+
+    def verdict(
+        self, replies: Sequence[Reply], *, workspace: Path, before: Snapshot, seed: int, max_replies: int, name: str,
+        added: Sequence[Refusal] = (),
+    ) -> tuple[Verdict, Scores]:  # fmt: skip
+        """Accuracy on the very replies that were timed, and that nothing changed meanwhile.
+
+        `max_replies` 0 re-scores all. `added` are an agent's refusals. Call it with the servers stopped: re-scoring
+        takes every core.
+        """
+        refusals = reply_refusals(replies, tokenizer=self._bench.tokenizer)
+        scores = rescore(
+            replies, model_dir=self._bench.model.path, num_threads=self._bench.host.probe().num_cpus,
+            max_replies=max_replies, seed=seed, run_dir=self._bench.run_dir / "rescore" / name,
+        )  # fmt: skip
+        wrong, figures = accuracy_refusals(scores, tolerances=self._bench.plan.spec.evaluation.tolerances)
+        changed = compare(before, self.snapshot(workspace))
+        every = (*refusals, *wrong, *changed, *added)
+        return Verdict(refusals=every, accuracy=figures, checks=(*SCREEN_CHECKS, *VERDICT_CHECKS)), scores
+
+    def snapshot(self, workspace: Path) -> Snapshot:
+        """Digests of what must not change while it is measured."""
+        framework = Path(__file__).resolve().parents[1]
+        return snapshot([workspace, self._bench.model.path, framework])
+
+
+def _failed(gate: str, error: ServerError, *, checks: tuple[str, ...], before: Snapshot) -> Screening:
+    refusal = Refusal(gate=gate, reason_class=error.outcome, text=str(error))
+    return Screening(refusals=(refusal,), checks=checks, server=None, before=before)

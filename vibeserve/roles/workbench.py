@@ -1,0 +1,142 @@
+"""The bench: one plan on one host with the model at hand. It builds, starts, loads and looks at servers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vibeserve.client import LoadSession
+from vibeserve.core.documents import digest_of, digest_tree
+from vibeserve.core.nouns import LoadPoint
+from vibeserve.core.paths import data_dir
+from vibeserve.errors import ServerError
+from vibeserve.hosts import Host, get_host
+from vibeserve.plan import Plan
+from vibeserve.service import Launch, Server, build_workspace, candidate_launch, start_server
+from vibeserve.spec import Tier
+from vibeserve.weights import ModelDir, load_tokenizer
+from vibeserve.workloads import Pool, request_stream
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+FETCH_TIMEOUT_S = 10.0
+UNCOMPILED = ("parameters.py", "assembly.json", "README.md", "requirements.lock")
+"""files that a build of native sources does not read; a rebuild for a changed parameter alone is not needed"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workbench:
+    plan: Plan
+    host: Host
+    tier: Tier
+    model: ModelDir
+    tokenizer: Tokenizer
+    run_dir: Path
+    """logs, records of processes, built sources; belongs to this run alone"""
+
+    @classmethod
+    def open(cls, plan: Plan, *, model: ModelDir, run_dir: Path) -> Workbench:
+        """The bench of `plan`. Kills what an earlier controller of the same run left behind."""
+        host = get_host(plan.spec.host)
+        run_dir.mkdir(parents=True, exist_ok=True)
+        host.sweep_orphans(run_dir)
+        return cls(
+            plan=plan, host=host, model=model, run_dir=run_dir, tokenizer=load_tokenizer(model.path),
+            tier=host.resolve_tier(plan.spec.sandbox.tier, allow_none=plan.spec.sandbox.allow_none),
+        )  # fmt: skip
+
+    @property
+    def scaffold(self) -> Path:
+        return data_dir("templates") / "runtime" / self.plan.spec.model.modality.value
+
+    def load_point(self, name: str) -> LoadPoint:
+        load = self.plan.spec.workload.loads[name]
+        return LoadPoint(name=name, concurrency=load.concurrency, rate_per_s=load.rate_per_s)
+
+    def build(self, workspace: Path) -> None:
+        """Run the workspace's build step, or reuse the output of the same sources. ServerError when it fails."""
+        cached = self.run_dir / "builds" / _source_digest(workspace)
+        target = workspace / "build"
+        shutil.rmtree(target, ignore_errors=True)
+        if cached.is_dir():
+            shutil.copytree(cached, target)
+            return
+        build_workspace(
+            workspace, host=self.host, tier=self.tier, log=self.run_dir / f"{workspace.name}.build.log",
+            timeout_s=self.plan.spec.sandbox.build_timeout_s, allow_engines=tuple(self.plan.spec.allow_engines),
+        )  # fmt: skip
+        if target.is_dir():
+            shutil.copytree(target, cached)
+
+    def serve(self, workspace: Path, *, name: str) -> Server:
+        """Start the runtime of a built workspace behind the wall, on the engine's cores."""
+        allow_engines = tuple(self.plan.spec.allow_engines)
+        launch = candidate_launch(workspace, model_dir=self.model.path, allow_engines=allow_engines, name=name)
+        return self.start(launch)
+
+    def start(self, launch: Launch) -> Server:
+        """Start any server, candidate or baseline, on the same cores behind the same wall."""
+        return start_server(
+            launch, host=self.host, tier=self.tier, cpus=self.plan.engine_cpus, threads=self.plan.threads,
+            run_dir=self.run_dir, max_processes=self.plan.spec.sandbox.max_processes,
+        )  # fmt: skip
+
+    def session(
+        self, server: Server, *, load: str, pool: Pool, seed: int, adapter: str = "vllm", model: str = "", logprobs_share: int = 0
+    ) -> LoadSession:
+        """A load on `server`, not started. `model` is the name to send; empty = the one that the server lists."""
+        requests = request_stream(
+            self.plan.spec.workload, tokenizer=self.tokenizer, pool=pool, seed=seed, logprobs_share=logprobs_share
+        )
+        return LoadSession(
+            base_url=server.base_url, adapter=adapter, model=model or self.model_name(server),
+            load=self.load_point(load), requests=requests, seed=seed, cpus=self.plan.client_cpus,
+            join=lambda argv: self.host.join_argv(server.process, argv), name=server.name,
+        )  # fmt: skip
+
+    def model_name(self, server: Server) -> str:
+        """The first model that the server lists. ServerError when it lists none."""
+        try:
+            return str(json.loads(self.fetch(server, "/v1/models"))["data"][0]["id"])
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            detail = f"/v1/models lists no model ({type(error).__name__})"
+            raise ServerError(server.name, outcome="died", detail=detail, log_tail=server.log_tail()) from error
+
+    def fetch(self, server: Server, path: str) -> str:
+        """Body of a GET on the server, by a child of ours in its network. ServerError when it does not answer."""
+        script = Path(__file__).with_name("fetch.py")
+        argv = [sys.executable, "-I", "-S", str(script), server.base_url + path, str(FETCH_TIMEOUT_S)]
+        done = subprocess.run(
+            self.host.join_argv(server.process, argv, cpus=self.plan.client_cpus), capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            detail = done.stderr.strip() or f"GET {path} failed"
+            raise ServerError(server.name, outcome="died", detail=detail, log_tail=server.log_tail())
+        return done.stdout
+
+    def request_spans(self, server: Server) -> dict[str, float]:
+        """Request-seconds by span so far, from the runtime's own counters: they steer the search and decide nothing."""
+        spans: dict[str, float] = {}
+        for line in self.fetch(server, "/metrics").splitlines():
+            if line.startswith("vibeserve_span_seconds_total{") and 'span="' in line:
+                name = line.split('span="', 1)[1].split('"', 1)[0]
+                spans[name] = spans.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
+        return spans
+
+
+def _source_digest(workspace: Path) -> str:
+    digests = digest_tree(workspace)
+    return digest_of({path: digest for path, digest in digests.items() if path.rsplit("/", 1)[-1] not in UNCOMPILED})[:24]
+
+
+def span_shares(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """Share of request time by span between two readings; empty when nothing was served."""
+    spent = {name: max(0.0, value - before.get(name, 0.0)) for name, value in after.items()}
+    total = sum(spent.values())
+    return {name: value / total for name, value in sorted(spent.items())} if total > 0 else {}

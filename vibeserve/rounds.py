@@ -1,0 +1,271 @@
+"""The inner loop: implement, screen, measure beside the incumbent, judge, decide. One round, one record, whatever happens."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from vibeserve.agents import Assembled, ImplementerAgent, JudgeAgent, PlanningState
+from vibeserve.benchmark import Clock, Guard, decide
+from vibeserve.checkpoint import CheckpointStore
+from vibeserve.core.nouns import METRICS, Candidate, Decision, Outcome, Proposal, Refusal, Round, Verdict
+from vibeserve.errors import InfraError, ServerError, SpecError
+from vibeserve.progress import Progress
+from vibeserve.roles.evaluator import Entrant, Evaluator, Series
+from vibeserve.roles.judge import Judge, Screening
+from vibeserve.roles.workbench import Workbench
+from vibeserve.service import Server
+from vibeserve.skills import Skill
+from vibeserve.workloads import Pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A workspace that is, or may become, the incumbent."""
+
+    candidate: Candidate
+    assembled: Assembled
+    workspace: Path
+    spans: dict[str, float] = field(default_factory=dict)
+    num_lines: int = 0
+    """of the runtime's Python and native sources: the simplicity of a tie"""
+
+
+@dataclass(kw_only=True)
+class Team:
+    """Everything that a round needs and that outlives it."""
+
+    bench: Workbench
+    judge: Judge
+    evaluator: Evaluator
+    clock: Clock
+    implementer: ImplementerAgent
+    reviewer: JudgeAgent
+    skills: Sequence[Skill]
+    store: CheckpointStore
+    progress: Progress
+    run_id: str
+
+    @property
+    def headline(self) -> str:
+        goals = self.bench.plan.spec.goals
+        return goals[0].metric if goals else "output_throughput"
+
+    @property
+    def headline_load(self) -> str:
+        return self.bench.plan.spec.workload.headline_load
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundResult:
+    """The record, and the checkpoint where the candidate was accepted."""
+
+    record: Round
+    checkpoint: Checkpoint | None = None
+    series: dict[str, Series] = field(default_factory=dict)
+
+
+def run_round(
+    team: Team, proposal: Proposal, *, number: int, incumbent: Checkpoint, state: PlanningState, noise_floor: float
+) -> RoundResult:
+    """One proposal through the inner loop. Never raises for what a candidate does; infrastructure failures become `infra`."""
+    started_s = time.monotonic()
+    attempts = team.bench.plan.spec.budget.attempts
+    current: Proposal | None = proposal
+    result: RoundResult | None = None
+    for attempt in range(1, attempts + 1):
+        if current is None:
+            break
+        result = _attempt(team, current, number=number, attempt=attempt, incumbent=incumbent, noise_floor=noise_floor)
+        if not result.record.is_refused or attempt == attempts:
+            break
+        assert result.record.verdict is not None
+        refusals = result.record.verdict.refusals
+        team.progress.event(f"round {number}", f"refused: {refusals[0].feedback}; another attempt")
+        current = team.implementer.revise(current, refusals=refusals, state=state)
+    assert result is not None
+    return replace(result, record=replace(result.record, seconds=time.monotonic() - started_s))
+
+
+def _attempt(
+    team: Team, proposal: Proposal, *, number: int, attempt: int, incumbent: Checkpoint, noise_floor: float
+) -> RoundResult:
+    """The round's boundary: what goes wrong in here is an outcome, not an exception."""
+    name = f"r{number:02d}a{attempt}"
+    record = Round(number=number, proposal=proposal, candidate=None, outcome=Outcome.CRASHED, reason="", attempts=attempt)
+    try:
+        proposal, offered = _offer(team, proposal, name=name)
+        record = replace(record, proposal=proposal, candidate=offered.candidate)
+        return _judge_and_measure(team, offered, record=record, incumbent=incumbent, name=name, noise_floor=noise_floor)
+    except ServerError as error:
+        outcome = Outcome.TIMED_OUT if error.outcome == "timed_out" else Outcome.CRASHED
+        refusal = Refusal(gate="serving", reason_class=error.outcome, text=str(error))
+        verdict = Verdict(refusals=(refusal,), checks=("serving",))
+        return RoundResult(record=replace(record, outcome=outcome, reason=_first_line(error), verdict=verdict))
+    except SpecError as error:
+        # the proposal itself cannot be built: components that do not go together, parameters out of range
+        refusal = Refusal(gate="assembly", reason_class="invalid_proposal", text=str(error))
+        verdict = Verdict(refusals=(refusal,), checks=("assembly",))
+        return RoundResult(record=replace(record, outcome=Outcome.REJECTED, reason=_first_line(error), verdict=verdict))
+    except InfraError as error:
+        return RoundResult(record=replace(record, outcome=Outcome.INFRA, reason=_first_line(error)))
+
+
+def _offer(team: Team, proposal: Proposal, *, name: str) -> tuple[Proposal, Checkpoint]:
+    """Implement the proposal (its best variant, where it tunes) and commit it."""
+    if proposal.variants:
+        proposal = _best_variant(team, proposal, name=name)
+    workspace = _fresh(team, name)
+    team.implementer.implement(proposal, workspace=workspace)
+    return proposal, commit(team, workspace, name=name, proposal=proposal)
+
+
+def commit(team: Team, workspace: Path, *, name: str, proposal: Proposal | None, parent: str | None = None) -> Checkpoint:
+    """Freeze a workspace as a candidate: a commit under the run's own refs."""
+    title = proposal.title if proposal else "round 0: the seed"
+    sha = team.store.commit(workspace, parent=parent, message=title, ref=f"refs/vibeserve/{team.run_id}/{name}")
+    origin = team.implementer.origin or (f"component:{proposal.card}" if proposal else "scaffold")
+    candidate = Candidate(candidate_id=name, commit=sha, workspace=str(workspace), origin=origin)
+    assembled = Assembled(components=proposal.components, parameters=dict(proposal.parameters)) if proposal else Assembled()
+    team.clock.declare(name, factor=expected_factor(team.skills, assembled))
+    return Checkpoint(candidate=candidate, assembled=assembled, workspace=workspace, num_lines=count_lines(workspace))
+
+
+def expected_factor(skills: Sequence[Skill], assembled: Assembled) -> float:
+    """Product of the cards' expected factors: what the fake clock pretends to measure."""
+    factor = 1.0
+    for skill in skills:
+        if skill.name in assembled.components and skill.card is not None:
+            factor *= skill.card.expected_factor
+    return factor
+
+
+def count_lines(workspace: Path) -> int:
+    """Lines of the runtime's sources."""
+    sources = [path for suffix in ("*.py", "*.cpp", "*.h") for path in (workspace / "runtime").rglob(suffix)]
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources)
+
+
+def _fresh(team: Team, name: str) -> Path:
+    """A new folder under the run for one workspace; what an interrupted attempt left there goes."""
+    workspace = team.bench.run_dir / "workspaces" / name
+    shutil.rmtree(workspace, ignore_errors=True)
+    workspace.parent.mkdir(parents=True, exist_ok=True)
+    return workspace
+
+
+def _best_variant(team: Team, proposal: Proposal, *, name: str) -> Proposal:
+    """Start every variant that builds, halve them by short windows, and offer the best one alone."""
+    schedule = team.bench.plan.schedule
+    running: dict[str, tuple[Server, Proposal]] = {}
+    try:
+        for position, parameters in enumerate(proposal.variants):
+            variant = replace(proposal, parameters=parameters)
+            label = f"{name}v{position}"
+            workspace = _fresh(team, label)
+            team.implementer.implement(variant, workspace=workspace)
+            assembled = Assembled(components=variant.components, parameters=dict(parameters))
+            team.clock.declare(label, factor=expected_factor(team.skills, assembled))
+            try:
+                team.bench.build(workspace)
+                running[label] = (team.bench.serve(workspace, name=label), variant)
+            except ServerError as error:
+                team.progress.event(proposal.proposal_id, f"variant {parameters} does not start: {_first_line(error)}")
+        if not running:
+            raise ServerError(name, outcome="died", detail="no variant starts", log_tail="")
+        best = team.evaluator.halve(
+            [Entrant(name=label, server=server) for label, (server, _) in running.items()],
+            load=team.headline_load, pool=Pool.selection, seed=secrets.randbits(31), metric=team.headline,
+            window_s=schedule.search_window_s / 2, warmup_s=schedule.search_warmup_s,
+        )  # fmt: skip
+        return running[best][1]
+    finally:
+        for server, _ in running.values():
+            server.stop(drain_s=0)
+
+
+def _judge_and_measure(
+    team: Team, offered: Checkpoint, *, record: Round, incumbent: Checkpoint, name: str, noise_floor: float
+) -> RoundResult:
+    plan = team.bench.plan
+    seed = secrets.randbits(31)  # drawn after the candidate is frozen
+    assert record.proposal is not None
+    added = team.reviewer.review(offered.workspace, proposal=record.proposal)
+    screening = team.judge.screen(offered.workspace, name=name, seed=seed)
+    if screening.server is None:
+        verdict = Verdict(refusals=(*screening.refusals, *added), checks=screening.checks)
+        outcome = _screening_outcome(screening)
+        return RoundResult(record=replace(record, outcome=outcome, reason=screening.refusals[0].feedback, verdict=verdict))
+    series = _measure(team, screening.server, incumbent=incumbent, name=name, seed=seed)
+    ours, theirs = series[name], series[incumbent.candidate.candidate_id]
+    verdict, _ = team.judge.verdict(
+        ours.replies, workspace=offered.workspace, before=screening.before, seed=seed, name=name, added=added,
+        max_replies=plan.spec.evaluation.num_rescored,
+    )  # fmt: skip
+    decision = decide(
+        ours.windows, theirs.windows, metric=METRICS[team.headline], noise_floor=noise_floor, seed=seed,
+        min_effect=plan.spec.evaluation.min_effect, guards=guards_of(team),
+        complexity=(offered.num_lines, incumbent.num_lines),
+    )  # fmt: skip
+    record = replace(
+        record, verdict=verdict, decision=decision, spans=ours.spans,
+        metrics={"candidate": ours.medians(), "incumbent": theirs.medians()},
+    )  # fmt: skip
+    record = _outcome(record, verdict, decision)
+    checkpoint = replace(offered, spans=ours.spans) if record.outcome is Outcome.ACCEPTED else None
+    return RoundResult(record=record, checkpoint=checkpoint, series=series)
+
+
+def _measure(team: Team, server: Server, *, incumbent: Checkpoint, name: str, seed: int) -> dict[str, Series]:
+    """The candidate, already up, beside a fresh start of the incumbent. Both are stopped afterwards."""
+    plan = team.bench.plan
+    servers = [server]
+    try:
+        server.pause()
+        team.bench.build(incumbent.workspace)
+        other = team.bench.serve(incumbent.workspace, name=incumbent.candidate.candidate_id)
+        servers.append(other)
+        share = plan.spec.evaluation.tolerances.logprob_share
+        return team.evaluator.compare(
+            [Entrant(name=name, server=server, logprobs_share=share), Entrant(name=other.name, server=other, logprobs_share=share)],
+            load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs,
+            window_s=plan.schedule.search_window_s, warmup_s=plan.schedule.search_warmup_s, profiled=name,
+        )  # fmt: skip
+    finally:
+        for each in servers:
+            each.stop(drain_s=0)
+
+
+def guards_of(team: Team) -> list[Guard]:
+    """The absolute goals at the headline load, but for the headline itself, as bounds of the decision."""
+    guards = []
+    for goal in team.bench.plan.spec.goals[1:]:
+        is_here = goal.load in ("", team.headline_load)
+        limit = goal.max_gib if goal.max_gib is not None else goal.max_ms / 1000 if goal.max_ms is not None else None
+        if is_here and (limit is not None or goal.min_per_s is not None):
+            guards.append(Guard(metric=METRICS[goal.metric], max_value=limit, min_value=goal.min_per_s))
+    return guards
+
+
+def _screening_outcome(screening: Screening) -> Outcome:
+    classes = {refusal.reason_class for refusal in screening.refusals}
+    if "timed_out" in classes:
+        return Outcome.TIMED_OUT
+    return Outcome.CRASHED if classes & {"died", "build_failed"} else Outcome.REJECTED
+
+
+def _outcome(record: Round, verdict: Verdict, decision: Decision) -> Round:
+    """A refused candidate's numbers are recorded, never ranked."""
+    if not verdict.passed:
+        reason = verdict.refusals[0].feedback if verdict.refusals else "no check ran"
+        return replace(record, outcome=Outcome.REJECTED, reason=f"refused: {reason}")
+    outcome = Outcome.ACCEPTED if decision.accepted else Outcome.REJECTED
+    return replace(record, outcome=outcome, reason=decision.reason)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0]

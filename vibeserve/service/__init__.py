@@ -1,0 +1,19 @@
+"""Servers, candidate or baseline: what starts them, their readiness, their end. One launcher for all."""
+
+from vibeserve.service.build import build_workspace
+from vibeserve.service.launch import ENGINES, Launch, candidate_launch
+from vibeserve.service.manifest import Ready, ServiceFile, read_service, service_refusals
+from vibeserve.service.server import Server, start_server
+
+__all__ = [
+    "ENGINES",
+    "Launch",
+    "Ready",
+    "Server",
+    "ServiceFile",
+    "build_workspace",
+    "candidate_launch",
+    "read_service",
+    "service_refusals",
+    "start_server",
+]

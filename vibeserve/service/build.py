@@ -1,0 +1,61 @@
+"""The build step of a workspace, behind the wall, with a time limit of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from vibeserve.errors import ServerError
+from vibeserve.hosts import Host
+from vibeserve.sandbox import Finished, Wall
+from vibeserve.service.launch import fill, hidden_from_candidates, thread_environment
+from vibeserve.service.manifest import read_service
+from vibeserve.spec import Sandbox, Tier
+
+
+def build_workspace(
+    workspace: Path,
+    *,
+    host: Host,
+    tier: Tier,
+    log: Path,
+    cpus: tuple[int, ...] = (),
+    threads: int = 1,
+    timeout_s: float = Sandbox.build_timeout_s,
+    max_processes: int = Sandbox.max_processes,
+    allow_engines: tuple[str, ...] = (),
+) -> Finished | None:
+    """Run the workspace's build step; None when it declares none. Only `build/` is writable.
+
+    The shorter of the two limits holds: `timeout_s` and the service file's. Raises ServerError (`build_failed` or
+    `timed_out`) with the last lines of the compiler's output, RefusedError when service.yaml is refused.
+    """
+    service = read_service(workspace, allow_engines=allow_engines)
+    if service.build is None:
+        return None
+    output = workspace / "build"
+    output.mkdir(exist_ok=True)
+    limit_s = min(timeout_s, service.build_timeout_s)
+    wall = Wall(
+        tier=tier,
+        workdir=workspace,
+        read_only=(workspace,),
+        writable=(output,),
+        cpus=cpus,
+        hidden_modules=hidden_from_candidates(allow_engines),
+        max_processes=max_processes,
+        env={**thread_environment(threads), **service.env},
+    )
+    argv = fill(service.build, {"python": sys.executable, "threads": str(threads)})
+    done = host.run(argv, wall=wall, log=log, timeout_s=limit_s)
+    if done.timed_out:
+        raise ServerError(
+            workspace.name,
+            outcome="timed_out",
+            detail=f"the build ran longer than {limit_s:g} s",
+            log_tail=done.log_tail,
+        )
+    if done.returncode != 0:
+        detail = f"the build ended with status {done.returncode}"
+        raise ServerError(workspace.name, outcome="build_failed", detail=detail, log_tail=done.log_tail)
+    return done

@@ -1,0 +1,169 @@
+"""A running server, candidate or baseline: started in its wall, awaited, paused, drained, ended as a whole tree."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from vibeserve.errors import ServerError
+from vibeserve.hosts import Host
+from vibeserve.sandbox import Process, Wall, forget_process, record_process
+from vibeserve.service.launch import Launch, fill, model_paths, thread_environment
+from vibeserve.spec import Sandbox, Tier
+
+Network = Literal["isolated", "host"]
+_INSIDE_PORT = 8000  # in a network namespace of its own every server may have the same
+_POLL_INTERVAL_S = 0.05
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(kw_only=True)
+class Server:
+    """A server that answered its readiness path. `base_url` is reachable from its network only: `host.join_argv`."""
+
+    name: str
+    base_url: str
+    process: Process
+    run_dir: Path
+    startup_s: float
+    """from the start of its wall to the first 200, seconds"""
+    cpus: tuple[int, ...]
+
+    @property
+    def network_pid(self) -> int | None:
+        """Host pid inside its network namespace; None when it serves on the host's loopback."""
+        return self.process.network_pid
+
+    def poll(self) -> int | None:
+        """Exit status, or None while it runs."""
+        return self.process.poll()
+
+    def pause(self) -> None:
+        """Stop every process of it (SIGSTOP). Pause its load generator first."""
+        self.process.pause()
+
+    def resume(self) -> None:
+        """Let it go on. Resume its load generator afterwards."""
+        self.process.resume()
+
+    def log_tail(self) -> str:
+        return self.process.log_tail()
+
+    def peak_memory_gib(self) -> float:
+        """Highest memory of the whole tree at any call so far and of each live process ever, GiB."""
+        return self.process.rss_gib()
+
+    def stop(self, *, drain_s: float = 10.0) -> bool:
+        """SIGTERM, wait at most `drain_s` seconds, then kill the whole tree. True when it ended by itself."""
+        self.process.terminate()
+        drained = self.process.wait(drain_s) is not None
+        self.process.kill_tree()
+        forget_process(self.process, self.run_dir)
+        return drained
+
+
+def start_server(
+    launch: Launch,
+    *,
+    host: Host,
+    tier: Tier,
+    cpus: tuple[int, ...],
+    threads: int,
+    run_dir: Path,
+    network: Network = "isolated",
+    port: int = 0,
+    max_processes: int = Sandbox.max_processes,
+) -> Server:
+    """Start `launch` behind a wall of `tier` and wait until it answers 200 on its readiness path.
+
+    `run_dir` gets `<name>.log` and the record by which a resumed run finds orphans. `network="host"` serves on the
+    host's loopback (for `vibeserve serve`) at `port`, 0 = a free one. Raises ServerError (`died` or `timed_out`) with
+    the last lines of its log, after its whole tree is gone.
+    """
+    has_own_network = tier is Tier.A and network == "isolated"
+    port = port or (_INSIDE_PORT if has_own_network else host.lease_port())
+    wall = _wall(launch, tier=tier, cpus=cpus, threads=threads, network=network, port=port, max_processes=max_processes)
+    values = {
+        "python": str(launch.python),
+        "model_dir": str(launch.model_dir or ""),
+        "host": LOOPBACK,
+        "port": str(port),
+        "threads": str(threads),
+    }
+    start = time.monotonic()
+    process = host.spawn(fill(launch.argv, values), wall=wall, log=run_dir / f"{launch.name}.log")
+    record_process(process, run_dir)
+    server = Server(
+        name=launch.name,
+        base_url=f"http://{LOOPBACK}:{port}",
+        process=process,
+        run_dir=run_dir,
+        startup_s=0.0,
+        cpus=cpus,
+    )
+    try:
+        _await_ready(server, launch, host=host, port=port)
+    except BaseException:
+        process.kill_tree()
+        forget_process(process, run_dir)
+        raise
+    server.startup_s = time.monotonic() - start
+    return server
+
+
+def _wall(
+    launch: Launch, *, tier: Tier, cpus: tuple[int, ...], threads: int, network: Network, port: int, max_processes: int
+) -> Wall:
+    return Wall(
+        tier=tier,
+        workdir=launch.workdir,
+        read_only=(launch.workdir, *model_paths(launch.model_dir), *launch.read_only),
+        listable=() if launch.model_dir is None else (launch.model_dir,),
+        writable=launch.writable,
+        python=launch.python,
+        hidden_modules=launch.hidden_modules,
+        isolate_network=network == "isolated",
+        bind_port=port,
+        local_sockets=launch.local_sockets,
+        cpus=cpus,
+        env={**thread_environment(threads), **launch.env},
+        max_processes=max_processes,
+    )
+
+
+def _await_ready(server: Server, launch: Launch, *, host: Host, port: int) -> None:
+    """Wait for the poller's word, the server's death or the deadline, whichever is first."""
+    script = Path(__file__).with_name("poller.py")
+    argv = [sys.executable, "-I", "-S", str(script), LOOPBACK, str(port), launch.ready_path, str(_POLL_INTERVAL_S)]
+    deadline = time.monotonic() + launch.ready_timeout_s
+    poller = subprocess.Popen(
+        host.join_argv(server.process, argv), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        while True:
+            code = server.poll()
+            if code is not None:
+                raise _failure(server, "died", f"status {code} before it was ready")
+            if time.monotonic() > deadline:
+                raise _failure(server, "timed_out", f"not ready on {launch.ready_path} in {launch.ready_timeout_s:g} s")
+            try:
+                status = poller.wait(_POLL_INTERVAL_S)
+            except subprocess.TimeoutExpired:
+                continue
+            if status == 0:
+                return
+            # the namespace went with the server, which is reported above on the next turn; otherwise it is ours
+            if server.process.wait(2.0) is None:
+                said = poller.communicate()[1].strip()
+                raise _failure(server, "died", f"the readiness probe ended with status {status}: {said}")
+    finally:
+        poller.kill()
+        poller.communicate()
+
+
+def _failure(server: Server, outcome: str, detail: str) -> ServerError:
+    return ServerError(server.name, outcome=outcome, detail=detail, log_tail=server.log_tail())

@@ -1,0 +1,56 @@
+"""Whether a component applies to a target."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from vibeserve.skills.card import Card
+from vibeserve.spec import Spec
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetFacts:
+    """What a card's conditions are checked against."""
+
+    architecture: str
+    modality: str
+    hardware: str
+    """cpu, cuda, mps"""
+    cpu_flags: frozenset[str]
+    precision: str
+    """same_bytes or any: the table of the headline"""
+    reuse: str
+    """reuse that the workload declares: none or prefix"""
+
+
+def target_facts(spec: Spec, *, cpu_flags: Collection[str]) -> TargetFacts:
+    """Facts of a composed spec on a machine with `cpu_flags`."""
+    return TargetFacts(
+        architecture=spec.model.architecture,
+        modality=spec.model.modality.value,
+        hardware=spec.hardware.kind,
+        cpu_flags=frozenset(cpu_flags),
+        precision=spec.evaluation.precision.value,
+        reuse=spec.workload.reuse,
+    )
+
+
+def applicable(card: Card, *, facts: TargetFacts) -> str | None:
+    """None where the component applies, else why it does not."""
+    conditions = card.conditions
+    for label, wanted, actual in (
+        ("architecture", conditions.architectures, facts.architecture),
+        ("modality", conditions.modalities, facts.modality),
+        ("hardware", conditions.hardware, facts.hardware),
+        ("precision", conditions.precision, facts.precision),
+        ("declared reuse", conditions.reuse, facts.reuse),
+    ):
+        if wanted and actual not in wanted:
+            return f"{label} '{actual}' is not one of {', '.join(wanted)}"
+    missing = [flag for flag in conditions.cpu_flags_all if flag not in facts.cpu_flags]
+    if missing:
+        return f"the CPU lacks {', '.join(missing)}"
+    if conditions.cpu_flags_any and facts.cpu_flags.isdisjoint(conditions.cpu_flags_any):
+        return f"the CPU has none of {', '.join(conditions.cpu_flags_any)}"
+    return None

@@ -1,0 +1,158 @@
+"""Read skills (`SKILL.md`, and `component.yaml` where code exists) and scaffolds from disk."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vibeserve.core.documents import digest_of, digest_tree
+from vibeserve.errors import SpecError
+from vibeserve.skills.card import Card, Parameter, parse_card, parse_parameters
+
+NAME_PATTERN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
+MAX_NAME_CHARS = 64
+MAX_DESCRIPTION_CHARS = 1024
+MAX_BODY_LINES = 500
+FRONT_MATTER_KEYS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+"""limits and keys of the Agent Skills format"""
+
+IGNORED_NAMES = ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skill:
+    """One folder of `skills/`. `card` is None for knowledge without code."""
+
+    name: str
+    description: str
+    path: Path
+    digest: str
+    """over every file of the folder"""
+    card: Card | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaffold:
+    """A folder of `templates/runtime/`: its own parameters and what it needs without importing it by name."""
+
+    path: Path
+    digest: str
+    parameters: Mapping[str, Parameter]
+    requires: tuple[str, ...]
+
+
+def load_skills(root: Path) -> list[Skill]:
+    """Every skill under `root`, sorted by name. Raises SpecError with all problems of all skills."""
+    skills: list[Skill] = []
+    problems: list[str] = []
+    for path in sorted(root.glob("*/SKILL.md")):
+        try:
+            skills.append(load_skill(path.parent))
+        except SpecError as error:
+            problems += error.problems
+    names = {skill.name for skill in skills if skill.card is not None}
+    for skill in skills:
+        if skill.card is not None:
+            for key, others in (("extends", skill.card.extends), ("conflicts", skill.card.conflicts)):
+                problems += [
+                    f"{skill.path / 'component.yaml'}: {key}: there is no component '{other}'; "
+                    f"valid: {', '.join(sorted(names))}"
+                    for other in others
+                    if other not in names and not problems
+                ]
+    if problems:
+        raise SpecError("the skills library is not valid", problems=problems)
+    return skills
+
+
+def load_skill(folder: Path) -> Skill:
+    """The skill in `folder`. Raises SpecError naming file and field."""
+    path = folder / "SKILL.md"
+    front, body = split_front_matter(path.read_text(encoding="utf-8"))
+    problems = [f"{path}: {problem}" for problem in _skill_problems(front, body, folder)]
+    card: Card | None = None
+    card_path = folder / "component.yaml"
+    if card_path.is_file():
+        card, found = parse_card(_read_yaml(card_path), name=folder.name)
+        problems += [f"{card_path}: {problem}" for problem in found]
+        if card is not None:
+            problems += [
+                f"{card_path}: files: '{source}' does not exist"
+                for source in card.files
+                if not (folder / source).is_file()
+            ]
+    if problems:
+        raise SpecError(f"skill '{folder.name}' is not valid", problems=problems)
+    return Skill(
+        name=front["name"],
+        description=front["description"],
+        path=folder,
+        digest=digest_of(digest_tree(folder, ignore=IGNORED_NAMES)),
+        card=card,
+    )
+
+
+def load_scaffold(folder: Path) -> Scaffold:
+    """The scaffold in `folder`, from its `scaffold.yaml`. Raises SpecError."""
+    path = folder / "scaffold.yaml"
+    data = _read_yaml(path)
+    parameters, problems = parse_parameters(data.get("parameters", {}))
+    problems += [
+        f"{key}: unknown key; valid: schema_version, parameters, requires"
+        for key in data
+        if key not in ("schema_version", "parameters", "requires")
+    ]
+    if problems:
+        raise SpecError(f"scaffold '{folder}' is not valid", problems=[f"{path}: {problem}" for problem in problems])
+    return Scaffold(
+        path=folder,
+        digest=digest_of(digest_tree(folder, ignore=IGNORED_NAMES)),
+        parameters=parameters,
+        requires=tuple(data.get("requires", ())),
+    )
+
+
+def split_front_matter(text: str) -> tuple[dict[str, Any], str]:
+    """Parsed YAML between the two `---` lines at the top, and the rest; empty where there is none."""
+    import yaml
+
+    match = re.match(r"---\n(.*?)\n---\n(.*)", text, re.DOTALL)
+    if match is None:
+        return {}, text
+    try:
+        front = yaml.safe_load(match[1])
+    except yaml.YAMLError:
+        return {}, text
+    return (front if isinstance(front, dict) else {}), match[2]
+
+
+def _skill_problems(front: Mapping[str, Any], body: str, folder: Path) -> list[str]:
+    name, description = front.get("name"), front.get("description")
+    if not isinstance(name, str) or not isinstance(description, str) or not description.strip():
+        return ["must open with YAML front matter that has 'name' and 'description'"]
+    problems = [
+        f"front matter: unknown key '{key}'; valid: {', '.join(FRONT_MATTER_KEYS)}"
+        for key in front
+        if key not in FRONT_MATTER_KEYS
+    ]
+    if not NAME_PATTERN.fullmatch(name) or len(name) > MAX_NAME_CHARS:
+        problems.append(f"name: '{name}' must be kebab-case with at most {MAX_NAME_CHARS} characters")
+    if name != folder.name:
+        problems.append(f"name: '{name}' differs from the folder's name '{folder.name}'")
+    if len(description) > MAX_DESCRIPTION_CHARS:
+        problems.append(f"description: {len(description)} characters; at most {MAX_DESCRIPTION_CHARS}")
+    if len(body.splitlines()) >= MAX_BODY_LINES:
+        problems.append(f"body: {len(body.splitlines())} lines; below {MAX_BODY_LINES}, put the rest into references/")
+    return problems
+
+
+def _read_yaml(path: Path) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise SpecError(f"{path} is not valid YAML", problems=[str(error).replace("\n", " ")]) from error

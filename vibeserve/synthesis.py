@@ -1,0 +1,210 @@
+"""The outer loop: round 0, then proposals until the goal, a plateau or the budget ends it. Resumes from the journal."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from vibeserve.agents import PlannerAgent, PlanningState
+from vibeserve.benchmark import noise_floor, paired_log_ratios
+from vibeserve.core.documents import from_data, to_data
+from vibeserve.core.nouns import METRICS, Outcome, Round, Verdict
+from vibeserve.errors import InfraError, RefusedError
+from vibeserve.journal import Journal
+from vibeserve.roles.evaluator import Entrant, Series
+from vibeserve.rounds import Checkpoint, RoundResult, Team, commit, expected_factor, run_round
+from vibeserve.seeds import Seed
+from vibeserve.skills import TargetFacts
+from vibeserve.workloads import Pool
+
+MAX_INFRA_FAILURES = 2
+"""rounds in a row that the machine may spoil before the run stops with an infrastructure error"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """Document: one round as the journal keeps it."""
+
+    record: Round
+    checkpoint: Checkpoint | None
+    """of round 0 and of accepted rounds"""
+    measurements: Any = None
+    """windows by contender, facts of the machine"""
+
+
+@dataclass(kw_only=True)
+class Search:
+    """State of the search: a fold over the journal's `round` events."""
+
+    entries: list[Entry] = field(default_factory=list)
+    incumbent: Checkpoint | None = None
+    noise_floor: float = 0.0
+
+    def add(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        if entry.checkpoint is not None:
+            self.incumbent = entry.checkpoint
+
+    @property
+    def num_without_gain(self) -> int:
+        """Rounds since the last accepted one."""
+        count = 0
+        for entry in reversed(self.entries):
+            if entry.record.outcome in (Outcome.ACCEPTED, Outcome.BASELINE):
+                break
+            count += 1
+        return count
+
+    @property
+    def num_infra(self) -> int:
+        """Rounds in a row that ended as an infrastructure failure."""
+        count = 0
+        for entry in reversed(self.entries):
+            if entry.record.outcome is not Outcome.INFRA:
+                break
+            count += 1
+        return count
+
+
+def synthesize(
+    team: Team, *, seed: Seed, planner: PlannerAgent, facts: TargetFacts, journal: Journal, deadline_s: float,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Search:  # fmt: skip
+    """Search until nothing promises a gain, patience or rounds are spent, or `deadline_s` (of `monotonic`) comes near.
+
+    Every finished round is in `journal`; started again, the search goes on after the last of them. Raises RefusedError
+    when the seed itself does not pass the gates: then nothing can be compared with it.
+    """
+    search = restore(team, journal)
+    if search.incumbent is None:
+        _keep(team, search, journal, baseline_round(team, seed=seed))
+    plan = team.bench.plan
+    while len(search.entries) <= plan.spec.budget.rounds:
+        stop = _why_stop(team, search, remaining_s=deadline_s - monotonic())
+        if stop:
+            team.progress.event("synthesize", stop)
+            break
+        assert search.incumbent is not None
+        state = PlanningState(
+            facts=facts, skills=team.skills, incumbent=search.incumbent.assembled, spans=search.incumbent.spans,
+            records=[entry.record for entry in search.entries], min_effect=plan.spec.evaluation.min_effect,
+        )  # fmt: skip
+        proposal = planner.propose(state)
+        if proposal is None:
+            team.progress.event("synthesize", "no card that is left promises a gain")
+            break
+        number = len(search.entries)
+        team.progress.event(f"round {number}", f"{proposal.title}: {proposal.hypothesis}; forecast x{proposal.forecast_ratio:g}")
+        result = run_round(team, proposal, number=number, incumbent=search.incumbent, state=state, noise_floor=search.noise_floor)
+        _keep(team, search, journal, result)
+    return search
+
+
+def restore(team: Team, journal: Journal) -> Search:
+    """The search as the journal left it; workspaces that are gone are checked out again."""
+    search = Search()
+    for event in journal.events("round"):
+        search.add(from_data(Entry, event.data))
+    for event in journal.events("noise_floor"):
+        search.noise_floor = float(event.data["noise_floor"])
+    for entry in search.entries:
+        if entry.checkpoint is None:
+            continue
+        candidate = entry.checkpoint.candidate
+        if not entry.checkpoint.workspace.is_dir():
+            team.store.checkout(candidate.commit, entry.checkpoint.workspace)
+        team.clock.declare(candidate.candidate_id, factor=expected_factor(team.skills, entry.checkpoint.assembled))
+    if search.entries:
+        team.progress.event("synthesize", f"resumed after round {search.entries[-1].record.number}")
+    return search
+
+
+def baseline_round(team: Team, *, seed: Seed) -> RoundResult:
+    """Round 0: the seed, gated like any candidate, and measured against itself for the noise floor."""
+    started_s = time.monotonic()
+    workspace = team.bench.run_dir / "workspaces" / "r00a1"
+    if workspace.exists():
+        import shutil
+
+        shutil.rmtree(workspace)
+    seed.materialise(workspace)
+    offered = commit(team, workspace, name="r00a1", proposal=None)
+    draw = secrets.randbits(31)
+    screening = team.judge.screen(workspace, name="r00a1", seed=draw)
+    if screening.server is None:
+        raise RefusedError(f"the seed is refused: {screening.refusals[0].feedback}", reasons=screening.refusals)
+    series = _measure_twice(team, offered, screening.server, seed=draw)
+    plan = team.bench.plan
+    verdict, _ = team.judge.verdict(
+        series["r00a1"].replies, workspace=workspace, before=screening.before, seed=draw, name="r00a1",
+        max_replies=plan.spec.evaluation.num_rescored,
+    )  # fmt: skip
+    if not verdict.passed:
+        raise RefusedError(f"the seed is refused: {verdict.refusals[0].feedback}", reasons=verdict.refusals)
+    floor = noise_floor(
+        paired_log_ratios(series["r00a1"].windows, series["r00a1-again"].windows, metric=METRICS[team.headline]), seed=draw
+    )
+    record = _baseline_record(offered, verdict, series, floor=floor, seconds=time.monotonic() - started_s)
+    return RoundResult(record=record, checkpoint=replace(offered, spans=series["r00a1"].spans), series=series)
+
+
+def _measure_twice(team: Team, offered: Checkpoint, server: Any, *, seed: int) -> dict[str, Series]:
+    plan = team.bench.plan
+    servers = [server]
+    try:
+        server.pause()
+        twin = team.bench.serve(offered.workspace, name="r00a1-again")
+        servers.append(twin)
+        team.clock.declare("r00a1-again", factor=1.0)
+        share = plan.spec.evaluation.tolerances.logprob_share
+        return team.evaluator.compare(
+            [Entrant(name=each.name, server=each, logprobs_share=share) for each in servers], load=team.headline_load,
+            pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs, window_s=plan.schedule.search_window_s,
+            warmup_s=plan.schedule.search_warmup_s, profiled="r00a1",
+        )  # fmt: skip
+    finally:
+        for each in servers:
+            each.stop(drain_s=0)
+
+
+def _baseline_record(offered: Checkpoint, verdict: Verdict, series: dict[str, Series], *, floor: float, seconds: float) -> Round:
+    from vibeserve.core.nouns import Decision
+
+    decision = Decision(accepted=True, reason="round 0", headline=None, noise_floor=floor)
+    return Round(
+        number=0, proposal=None, candidate=offered.candidate, outcome=Outcome.BASELINE,
+        reason=f"the seed passes the gates; noise floor {floor:.1%} (A/A)", verdict=verdict, decision=decision,
+        metrics={"candidate": series["r00a1"].medians(), "incumbent": series["r00a1-again"].medians()},
+        spans=series["r00a1"].spans, seconds=seconds,
+    )  # fmt: skip
+
+
+def _keep(team: Team, search: Search, journal: Journal, result: RoundResult) -> None:
+    """Journal the round, then count it: what is not in the journal has not happened."""
+    windows = {name: {"windows": row.windows, "facts": row.facts} for name, row in result.series.items()}
+    entry = Entry(record=result.record, checkpoint=result.checkpoint, measurements=to_data(windows))
+    if result.record.number == 0 and result.record.decision is not None:
+        search.noise_floor = result.record.decision.noise_floor
+        journal.append("noise_floor", {"noise_floor": search.noise_floor})
+    journal.append("round", to_data(entry))
+    search.add(entry)
+    record = result.record
+    team.progress.event(f"round {record.number}", f"{record.outcome.value}: {record.reason}", seconds=round(record.seconds, 1))
+    if search.num_infra >= MAX_INFRA_FAILURES:
+        raise InfraError(f"{search.num_infra} rounds in a row failed for the machine's reasons: {record.reason}")
+
+
+def _why_stop(team: Team, search: Search, *, remaining_s: float) -> str:
+    """Empty, or why no further round is started."""
+    patience = team.bench.plan.spec.search.patience
+    if search.num_without_gain >= patience:
+        return f"plateau: {patience} rounds in a row without a gain"
+    longest_s = max((entry.record.seconds for entry in search.entries), default=0.0)
+    if remaining_s < longest_s:
+        return f"budget: {max(0.0, remaining_s):.0f} s are left before certification and a round takes up to {longest_s:.0f} s"
+    return ""
+
+
