@@ -120,15 +120,17 @@ def write_workspace(root: Path) -> Path:
     return root
 
 
-def sample_contents(folder: Path, manifest: Manifest | None = None) -> Contents:
-    """Contents over a workspace and a store that are written into `folder`."""
-    workspace = write_workspace(folder / "workspace")
+def sample_contents(
+    folder: Path, manifest: Manifest | None = None, *, workspace: Path | None = None, spec: Spec | None = None
+) -> Contents:
+    """Contents over a store (and, where none is given, a workspace) written into `folder`."""
+    workspace = workspace or write_workspace(folder / "workspace")
     store = CheckpointStore(folder / "store.git")
     store.commit(workspace, parent=None, message="round 0", ref="run-1/r0")
     entries = sample_rounds()
     return Contents(
         manifest=manifest or sample_manifest(),
-        spec=Spec(target=TargetInfo(name="sample")),
+        spec=spec or Spec(target=TargetInfo(name="sample")),
         plan={"schema_version": 1, "plan_id": "0123456789abcdef"},
         workspace=workspace,
         rounds=tuple(

@@ -31,8 +31,11 @@ def requests(*, max_tokens: int = 8, num: int | None = None, logprobs: int = 0) 
     """Requests `r-0`, `r-1`, ...; endless unless `num` is given."""
     for number in itertools.count() if num is None else range(num):
         yield PromptRequest(
-            request_id=f"r-{number}", prompt=f"{number} the quick brown fox", num_prompt_tokens=5,
-            max_tokens=max_tokens, logprobs=logprobs,
+            request_id=f"r-{number}",
+            prompt=f"{number} the quick brown fox",
+            num_prompt_tokens=5,
+            max_tokens=max_tokens,
+            logprobs=logprobs,
         )
 
 

@@ -119,7 +119,7 @@ class Certifier:
 
     def _screen(self, rival: Rival, *, extent: Extent) -> float:
         with self._progress.busy("certify", f"screening {rival.name}"):
-            server = self._bench.start(rival.launch)
+            server = self._start(rival)
             try:
                 series = self._evaluator.compare(
                     [_entrant(rival, server)], load=extent.loads[0], pool=Pool.certification, seed=secrets.randbits(31),
@@ -128,6 +128,16 @@ class Certifier:
                 return series[rival.name].windows[0]["output_throughput"]
             finally:
                 server.stop(drain_s=0)
+
+    def _start(self, rival: Rival) -> Server:
+        """A rival, up and warm."""
+        server = self._bench.start(rival.launch)
+        try:
+            self._bench.warm_up(server, adapter=rival.adapter, model=rival.model)
+        except BaseException:
+            server.stop(drain_s=0)
+            raise
+        return server
 
     def _one_start(
         self, server: Server, rivals: Sequence[Rival], *, collected: _Collected, extent: Extent, start: int
@@ -138,7 +148,7 @@ class Certifier:
         try:
             for rival in rivals:
                 server.pause()
-                servers[rival.name] = self._bench.start(rival.launch)
+                servers[rival.name] = self._start(rival)
                 servers[rival.name].pause()
             entrants = [Entrant(name=WINNER, server=server, logprobs_share=share)]
             entrants += [_entrant(rival, servers[rival.name]) for rival in rivals]

@@ -112,7 +112,8 @@ def _baseline_row(
 ) -> BaselineValue:
     theirs = _value(measured, pooled, metric=metric, name=rival.name)
     interval = _interval(measured.series[load], pooled, rival.name, metric=metric)
-    ratio = interval.ratio if interval else metric.ratio(ours, against=theirs) if theirs else None
+    # a value of 0 (no request met the SLO) has no ratio
+    ratio = interval.ratio if interval else metric.ratio(ours, against=theirs) if theirs and ours else None
     return _blank(
         rival, value=theirs, ratio=ratio, ci_low=interval.ci_low if interval else None,
         ci_high=interval.ci_high if interval else None, note=rival.note, state="measured",

@@ -19,7 +19,7 @@ from vibeserve.roles.evaluator import Entrant, Evaluator, Series
 from vibeserve.roles.judge import Judge, Screening
 from vibeserve.roles.workbench import Workbench
 from vibeserve.service import Server
-from vibeserve.skills import Skill
+from vibeserve.skills import Scaffold, Skill
 from vibeserve.workloads import Pool
 
 
@@ -45,6 +45,7 @@ class Team:
     clock: Clock
     implementer: ImplementerAgent
     reviewer: JudgeAgent
+    scaffold: Scaffold
     skills: Sequence[Skill]
     store: CheckpointStore
     progress: Progress
@@ -128,11 +129,18 @@ def commit(team: Team, workspace: Path, *, name: str, proposal: Proposal | None,
     """Freeze a workspace as a candidate: a commit under the run's own refs."""
     title = proposal.title if proposal else "round 0: the seed"
     sha = team.store.commit(workspace, parent=parent, message=title, ref=f"refs/vibeserve/{team.run_id}/{name}")
-    origin = team.implementer.origin or (f"component:{proposal.card}" if proposal else "scaffold")
+    origin = team.implementer.origin or origin_of(proposal)
     candidate = Candidate(candidate_id=name, commit=sha, workspace=str(workspace), origin=origin)
     assembled = Assembled(components=proposal.components, parameters=dict(proposal.parameters)) if proposal else Assembled()
     team.clock.declare(name, factor=expected_factor(team.skills, assembled))
     return Checkpoint(candidate=candidate, assembled=assembled, workspace=workspace, num_lines=count_lines(workspace))
+
+
+def origin_of(proposal: Proposal | None) -> str:
+    """Who is credited with an assembled candidate's gain."""
+    if proposal is None:
+        return "scaffold"
+    return "tuning" if proposal.variants else f"component:{proposal.card}"
 
 
 def expected_factor(skills: Sequence[Skill], assembled: Assembled) -> float:

@@ -89,7 +89,7 @@ def synthesize(
             break
         assert search.incumbent is not None
         state = PlanningState(
-            facts=facts, skills=team.skills, incumbent=search.incumbent.assembled, spans=search.incumbent.spans,
+            facts=facts, scaffold=team.scaffold, skills=team.skills, incumbent=search.incumbent.assembled, spans=search.incumbent.spans,
             records=[entry.record for entry in search.entries], min_effect=plan.spec.evaluation.min_effect,
         )  # fmt: skip
         proposal = planner.propose(state)

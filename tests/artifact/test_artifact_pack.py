@@ -75,7 +75,8 @@ def test_everything_reads_back(packaged: Packaged, tmp_path: Path) -> None:
 def test_the_manifest_uses_the_public_field_names(packaged: Packaged) -> None:
     data = json.loads((packaged.path / "manifest.json").read_text())
     assert set(data) >= {
-        "schema_version", "target", "plan_id", "status", "level", "not_run", "reasons", "goals", "authorship", "metrics",
+        "schema_version", "target", "plan_id", "status", "level", "not_run", "reasons", "goals", "authorship",
+        "metrics",
         "accuracy", "sandbox_tier", "hardware", "candidates_tried", "usage", "digests", "provenance", "rounds",
     }  # fmt: skip
     metric = data["metrics"][0]
@@ -117,7 +118,7 @@ def test_a_failed_packaging_leaves_the_old_artifact_and_no_draft(packaged: Packa
     contents = sample_contents(tmp_path / "other")
     (contents.workspace / "README.md").unlink()
     with Journal.open(tmp_path / "journal.jsonl") as journal:
-        with pytest.raises(RefusedError, match="the workspace has no README.md"):
+        with pytest.raises(RefusedError, match=r"the workspace has no README\.md"):
             package(contents, out_dir=tmp_path / "artifacts", journal=journal)
     assert verify_bytes(packaged.path, expect=packaged.sums_digest) == []
     assert sorted(path.name for path in packaged.path.parent.iterdir()) == [packaged.path.name, "latest"]
@@ -156,7 +157,9 @@ def test_the_checked_in_schema_is_the_generated_one() -> None:
     assert checked_in == schema, "run `python -m vibeserve.artifact.schema docs/schemas/manifest.schema.json`"
 
 
-@pytest.mark.parametrize("change", [{"extra": 1}, {"schema_version": 2}, {"metrics": [{"name": "x"}]}, {"usage": {"a": "b"}}])
+@pytest.mark.parametrize(
+    "change", [{"extra": 1}, {"schema_version": 2}, {"metrics": [{"name": "x"}]}, {"usage": {"a": "b"}}]
+)
 def test_the_schema_refuses_what_the_manifest_cannot_hold(change: dict[str, object]) -> None:
     with pytest.raises(SpecError, match="does not satisfy its schema"):
         check_manifest_data(to_json_data(sample_manifest()) | change)
@@ -165,7 +168,7 @@ def test_the_schema_refuses_what_the_manifest_cannot_hold(change: dict[str, obje
 def test_a_folder_that_is_no_artifact_says_so(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="there is no such folder"):
         resolve_artifact(tmp_path / "absent")
-    with pytest.raises(SpecError, match="neither manifest.json nor SHA256SUMS"):
+    with pytest.raises(SpecError, match=r"neither manifest\.json nor SHA256SUMS"):
         resolve_artifact(tmp_path)
     with pytest.raises(SpecError, match=r"has no manifest.json\nnext: name a folder"):
         read_manifest(tmp_path)

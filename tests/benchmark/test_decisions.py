@@ -30,9 +30,7 @@ BASE = [100.0, 104.0, 97.0, 101.0, 99.0, 103.0, 98.0, 102.0]
 
 def test_the_ratio_is_the_median_of_the_pairs_and_lies_in_its_interval() -> None:
     gains = [1.1, 1.3, 1.2, 1.25, 1.15]
-    interval = paired_ratio(
-        windows([100 * gain for gain in gains]), windows([100.0] * 5), metric=THROUGHPUT, seed=1
-    )
+    interval = paired_ratio(windows([100 * gain for gain in gains]), windows([100.0] * 5), metric=THROUGHPUT, seed=1)
     assert interval.ratio == pytest.approx(1.2)
     assert interval.ci_low <= 1.2 <= interval.ci_high
     assert interval.num_pairs == 5
@@ -117,9 +115,7 @@ def test_ties_go_to_the_simpler_candidate() -> None:
 def test_a_broken_guard_beats_any_gain() -> None:
     guard = Guard(metric=TTFT, max_value=0.9)
     fast, slow = windows([200.0] * 8, ttft=1.0), windows([100.0] * 8, ttft=0.5)
-    decision = decide(
-        fast, slow, metric=THROUGHPUT, noise_floor=0.01, min_effect=0.02, seed=1, guards=[guard]
-    )
+    decision = decide(fast, slow, metric=THROUGHPUT, noise_floor=0.01, min_effect=0.02, seed=1, guards=[guard])
     assert not decision.accepted
     assert decision.reason == "guard: ttft_p50 1 s (max 0.9), incumbent 0.5"
     assert decision.headline is not None, "the gain stays on record"
@@ -151,8 +147,13 @@ def test_no_floor_no_comparison(floor: float) -> None:
 def test_missing_values_refuse_and_never_raise() -> None:
     assert verdict([math.nan] * 8, BASE).reason.startswith("invalid: the pairs cannot be compared")
     unread = decide(
-        [{"output_throughput": 2.0}] * 3, [{"output_throughput": 1.0}] * 3, metric=THROUGHPUT, noise_floor=0.0,
-        min_effect=0.0, seed=1, guards=[Guard(metric=TTFT, max_value=1.0)],
+        [{"output_throughput": 2.0}] * 3,
+        [{"output_throughput": 1.0}] * 3,
+        metric=THROUGHPUT,
+        noise_floor=0.0,
+        min_effect=0.0,
+        seed=1,
+        guards=[Guard(metric=TTFT, max_value=1.0)],
     )
     assert not unread.accepted
     assert unread.reason.startswith("invalid: candidate has no usable ttft_p50")

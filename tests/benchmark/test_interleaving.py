@@ -116,7 +116,10 @@ def test_the_generator_stops_before_its_server_and_starts_after_it() -> None:
         event
         for name, verb in ((first, "start"), (second, "start"), (second, "resume"), (first, "resume"))
         for event in (
-            f"{name}.server.resume", f"{name}.session.{verb}", f"{name}.session.pause", f"{name}.server.pause"
+            f"{name}.server.resume",
+            f"{name}.session.{verb}",
+            f"{name}.session.pause",
+            f"{name}.server.pause",
         )
     ]
 
@@ -194,8 +197,12 @@ def test_two_stubs_side_by_side_show_their_scripted_ratio() -> None:
                 name=name,
                 server=server,
                 session=LoadSession(
-                    base_url=server.base_url, adapter="vllm", model="stub", load=LoadPoint(name="c2", concurrency=2),
-                    requests=requests(max_tokens=8), name=name,
+                    base_url=server.base_url,
+                    adapter="vllm",
+                    model="stub",
+                    load=LoadPoint(name="c2", concurrency=2),
+                    requests=requests(max_tokens=8),
+                    name=name,
                 ),
             )
             for name, server in (("fast", fast), ("slow", slow))

@@ -71,8 +71,13 @@ def test_a_finished_reply_without_text_is_a_failure() -> None:
 def test_latency_counts_from_the_scheduled_time() -> None:
     late = [
         Reply(
-            request=sample.request, scheduled_s=sample.scheduled_s - 0.3, sent_s=sample.sent_s, end_s=sample.end_s,
-            chunks=sample.chunks, finish_reason="length", usage=None,
+            request=sample.request,
+            scheduled_s=sample.scheduled_s - 0.3,
+            sent_s=sample.sent_s,
+            end_s=sample.end_s,
+            chunks=sample.chunks,
+            finish_reason="length",
+            usage=None,
         )
         for sample in row(6)
     ]
@@ -108,9 +113,7 @@ def test_too_few_samples_give_no_percentile() -> None:
 def test_pooled_windows_count_no_token_twice_and_nothing_between() -> None:
     replies = row(10)
     whole = metrics(replies)
-    pooled = pooled_metrics(
-        replies, windows=[(0.0, 5.0), (5.0, 10.0)], tokenizer=word_tokenizer(), slo=Slo()
-    )
+    pooled = pooled_metrics(replies, windows=[(0.0, 5.0), (5.0, 10.0)], tokenizer=word_tokenizer(), slo=Slo())
     assert pooled["num_tokens"] == whole["num_tokens"]
     assert pooled["num_finished"] == whole["num_finished"]
     holed = pooled_metrics(replies, windows=[(0.0, 2.0), (8.0, 10.0)], tokenizer=word_tokenizer(), slo=Slo())

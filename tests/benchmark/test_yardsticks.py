@@ -31,9 +31,7 @@ def test_a_generator_that_falls_behind_is_an_infra_error() -> None:
         scripted_per_s=1000, reached_per_s=995, sent_lag_p99_s=0.001, num_replies=40, generator_cpu_share=0.1
     )
     good.check()
-    slow = Headroom(
-        scripted_per_s=1000, reached_per_s=600, sent_lag_p99_s=0.2, num_replies=40, generator_cpu_share=1.0
-    )
+    slow = Headroom(scripted_per_s=1000, reached_per_s=600, sent_lag_p99_s=0.2, num_replies=40, generator_cpu_share=1.0)
     with pytest.raises(InfraError, match=r"only 600 of 1000 events/s arrived; requests left 200.0 ms late \(p99\)"):
         slow.check()
 

@@ -34,13 +34,13 @@ def test_the_same_tree_gives_the_same_commit_in_another_store(workspace: Path, t
     assert shas[0] == shas[1]
 
 
-def test_users_git_settings_have_no_effect(
-    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_users_git_settings_have_no_effect(workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = CheckpointStore(tmp_path / "a.git").commit(workspace, parent=None, message="m", ref="r/c")
     home = tmp_path / "home"
     home.mkdir()
-    (home / ".gitconfig").write_text("[core]\n\tautocrlf = true\n[commit]\n\tgpgsign = true\n[user]\n\tname = someone\n")
+    (home / ".gitconfig").write_text(
+        "[core]\n\tautocrlf = true\n[commit]\n\tgpgsign = true\n[user]\n\tname = someone\n"
+    )
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("GIT_AUTHOR_NAME", "someone")
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "elsewhere"))
@@ -108,7 +108,7 @@ def test_a_bundle_can_be_fetched_anywhere(workspace: Path, tmp_path: Path) -> No
     fetch = ["git", "--git-dir", str(other), "fetch", "-q", str(tmp_path / "deep" / "c.bundle"), "refs/*:refs/*"]
     subprocess.run(fetch, check=True)
     assert CheckpointStore(other).refs() == {"run-1/r0": sha}
-    with pytest.raises(InfraError, match="no checkpoint to bundle in .* for run 'run-9'"):
+    with pytest.raises(InfraError, match=r"no checkpoint to bundle in .* for run 'run-9'"):
         store.bundle(tmp_path / "x.bundle", run="run-9")
 
 

@@ -62,12 +62,21 @@ def test_an_unknown_adapter_lists_the_known_ones() -> None:
 
 
 def test_event_with_everything() -> None:
-    event = parse_event(json.dumps({
-        "choices": [{
-            "text": " a", "token_ids": [3, 4], "finish_reason": "length", "logprobs": {"token_logprobs": [-0.5, -1]},
-        }],
-        "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9},
-    }))
+    event = parse_event(
+        json.dumps(
+            {
+                "choices": [
+                    {
+                        "text": " a",
+                        "token_ids": [3, 4],
+                        "finish_reason": "length",
+                        "logprobs": {"token_logprobs": [-0.5, -1]},
+                    }
+                ],
+                "usage": {"prompt_tokens": 7, "completion_tokens": 2, "total_tokens": 9},
+            }
+        )
+    )
     assert (event.text, event.token_ids, event.logprobs) == (" a", (3, 4), (-0.5, -1.0))
     assert (event.finish_reason, event.usage) == ("length", (7, 2))
 
@@ -82,20 +91,23 @@ def test_error_event() -> None:
     assert parse_event('{"error": {"message": "out of slots"}}').error == "{'message': 'out of slots'}"
 
 
-@pytest.mark.parametrize("data", [
-    "no json",
-    "[]",
-    '"text"',
-    '{"choices": 5}',
-    '{"choices": [{"text": 5}]}',
-    '{"choices": [{"text": "\\ud800"}]}',
-    '{"choices": [{"text": "a", "token_ids": ["b"]}]}',
-    '{"choices": [{"text": "a", "token_ids": [true]}]}',
-    '{"choices": [], "usage": {"prompt_tokens": 1}}',
-    '{"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": "64"}}',
-    '{"choices": [{"text": "a", "logprobs": {"token_logprobs": ["x"]}}]}',
-    "[" * 100_000,
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        "no json",
+        "[]",
+        '"text"',
+        '{"choices": 5}',
+        '{"choices": [{"text": 5}]}',
+        '{"choices": [{"text": "\\ud800"}]}',
+        '{"choices": [{"text": "a", "token_ids": ["b"]}]}',
+        '{"choices": [{"text": "a", "token_ids": [true]}]}',
+        '{"choices": [], "usage": {"prompt_tokens": 1}}',
+        '{"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": "64"}}',
+        '{"choices": [{"text": "a", "logprobs": {"token_logprobs": ["x"]}}]}',
+        "[" * 100_000,
+    ],
+)
 def test_anything_else_is_a_value_error(data: str) -> None:
     with pytest.raises(ValueError):
         parse_event(data)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,10 +16,11 @@ from pathlib import Path
 import pytest
 from load_samples import PIECES, requests, word_tokenizer
 
+import vibeserve
 from vibeserve.client import LoadSession, token_arrivals
 from vibeserve.client.arrivals import poisson_arrivals
 from vibeserve.client.stub import Script, StubServer
-from vibeserve.core.nouns import LoadPoint, PromptRequest
+from vibeserve.core.nouns import LoadPoint, PromptRequest, Reply
 from vibeserve.errors import InfraError
 
 IDS = tuple(word_tokenizer().encode(piece).ids[0] for piece in PIECES)
@@ -29,7 +32,7 @@ def session(server: StubServer, *, load: LoadPoint = C2, **options: object) -> L
     return LoadSession(base_url=server.base_url, load=load, **(defaults | options))  # type: ignore[arg-type]
 
 
-def run_all(script: Script, *, num: int = 4, max_tokens: int = 8, logprobs: int = 0, **options: object) -> list:
+def run_all(script: Script, *, num: int = 4, max_tokens: int = 8, logprobs: int = 0, **options: object) -> list[Reply]:
     """Every reply to a finite stream of requests."""
     with StubServer(script) as server:
         load = session(server, requests=requests(num=num, max_tokens=max_tokens, logprobs=logprobs), **options)
@@ -154,12 +157,18 @@ def test_open_loop_latency_counts_from_the_scheduled_time_however_slow_the_serve
     assert max(reply.sent_s for reply in replies) < min(reply.end_s for reply in replies), "no reply was waited for"
 
 
-@pytest.mark.parametrize(("script", "error"), [
-    (Script(status=429), 'HTTP 429: {"error": {"message": "scripted failure"}}'),
-    (Script(pieces=PIECES, drop_after_tokens=3), "connection lost before the end of the reply"),
-    (Script(pieces=PIECES, raw_event="{broken"), "malformed event: "),
-    (Script(pieces=PIECES, raw_event='{"error": {"message": "no memory"}}'), "error event: {'message': 'no memory'}"),
-])
+@pytest.mark.parametrize(
+    ("script", "error"),
+    [
+        (Script(status=429), 'HTTP 429: {"error": {"message": "scripted failure"}}'),
+        (Script(pieces=PIECES, drop_after_tokens=3), "connection lost before the end of the reply"),
+        (Script(pieces=PIECES, raw_event="{broken"), "malformed event: "),
+        (
+            Script(pieces=PIECES, raw_event='{"error": {"message": "no memory"}}'),
+            "error event: {'message': 'no memory'}",
+        ),
+    ],
+)
 def test_failures_are_replies_with_an_error(script: Script, error: str) -> None:
     replies = run_all(script, num=2)
     assert len(replies) == 2
@@ -182,7 +191,10 @@ def test_nobody_listening_is_an_error_per_request() -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         load = LoadSession(
-            base_url=f"http://127.0.0.1:{holder.getsockname()[1]}", adapter="vllm", model="m", load=C2,
+            base_url=f"http://127.0.0.1:{holder.getsockname()[1]}",
+            adapter="vllm",
+            model="m",
+            load=C2,
             requests=requests(num=2),
         )
         load.start()
@@ -233,9 +245,35 @@ def test_join_wraps_the_generator_s_argv() -> None:
     assert seen[0][-2:] == ["-m", "vibeserve.client.generator"]
 
 
+def test_the_generator_joins_the_network_of_its_server() -> None:
+    loopback_up = "import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sh', b'lo', 0x49))"
+    walled = ["unshare", "-n", "sh", "-c", f'{sys.executable} -c "{loopback_up}"; exec "$@"', "sh"]
+    if subprocess.run([*walled, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this user may not make a network namespace")
+    with StubServer(Script(pieces=PIECES, tpot_s=0.005), join=lambda argv: [*walled, *argv]) as server:
+        join_program = Path(vibeserve.__file__).parent / "sandbox" / "join.py"
+        inside = session(
+            server,
+            requests=requests(num=4),
+            join=lambda argv: [sys.executable, str(join_program), str(server.pid), "-", "--", *argv],
+        )
+        outside = session(server, requests=requests(num=2))
+        for load in (inside, outside):
+            load.start()
+            load.pause()
+            load.resume()
+            load.wait(timeout_s=30)
+    assert [reply.error for reply in inside.stop()] == [None] * 4
+    assert all(str(reply.error).startswith("connect: ") for reply in outside.stop())
+
+
 def test_a_generator_that_cannot_start_says_why() -> None:
     load = LoadSession(
-        base_url="http://127.0.0.1:9", adapter="vllm", model="m", load=C2, requests=requests(),
+        base_url="http://127.0.0.1:9",
+        adapter="vllm",
+        model="m",
+        load=C2,
+        requests=requests(),
         join=lambda argv: ["sh", "-c", "echo no such namespace >&2; exit 125"],
     )
     with pytest.raises(InfraError, match=r"did not start \(exit 125\)\nno such namespace"):

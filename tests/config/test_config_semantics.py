@@ -2,78 +2,111 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from vibeserve.config import compose_spec
-from vibeserve.config.semantics import BASELINES, semantic_problems
+from vibeserve.config.semantics import BASELINES, WORKLOADS, semantic_problems
 from vibeserve.errors import SpecError
-from vibeserve.spec import Baseline, Load
+from vibeserve.spec import Baseline, Goal, Load, Modality, SourceKind, Spec, Tier
 
-RULES = [
-    ("workload.prompt_tokens_min=60", "workload.prompt_tokens_min: 60 is above workload.prompt_tokens_max 48"),
-    ("workload.output_tokens_min=0", "workload.output_tokens_min: 0 is below 1"),
-    ("workload.prompt_tokens_max=600", "= 616 is above model.max_context_tokens 512"),
-    ("workload.headline_load=c2", "'c2' is no declared load; valid: c1, c4"),
-    ("workload.loads.c4.rate_per_s=2", "workload.loads.c4: needs exactly one of concurrency and rate_per_s"),
-    ("workload.loads.c4.concurrency=0", "workload.loads.c4: needs exactly one of concurrency and rate_per_s"),
-    ("workload.loads.c4.concurrency=5", "workload.loads.c4: the name says 4, concurrency is 5"),
-    ("workload.loads.c4.concurrency=-1", "workload.loads.c4: negative"),
-    ("workload.kind=chit", "workload.kind: 'chit' is not valid; did you mean 'chat'? valid: chat"),
-    ("workload.reuse=all", "workload.reuse: 'all' is not valid; valid: none, prefix"),
-    ("model.modality=image", "workload.kind: 'chat' needs a text model, model.modality is image"),
-    ("model.dtype=int3", "model.dtype: 'int3' is not valid; valid: float32, bfloat16, float16"),
-    ("model.source.kind=hub", "model.revision: a model from a hub needs the 40 hex digits of a commit"),
-    ("model.source.kind=package", "model.source.package: needed when model.source.kind is package"),
-    ("model.source.kind=folder", "model.source.path: needed when model.source.kind is folder"),
-    ("hardware.kind=tpu", "hardware.kind: 'tpu' is not valid; did you mean 'cpu'? valid: cpu, cuda, mps"),
-    ("agents.judge.backend=oracle", "agents.judge.backend: 'oracle' is not valid; valid: playbook"),
-    ("search.policy=beem", "search.policy: 'beem' is not valid; valid: greedy"),
-    ("host.kind=slurm", "host.kind: 'slurm' is not valid; valid: local"),
-    ("seed.kind=git", "seed.kind: 'git' is not valid; valid: scaffold"),
-    ("budget.attempts=0", "budget.attempts: 0 is below 1"),
-    ("budget.wall_s=0", "budget.wall_s: 0 is not above 0"),
-    ("evaluation.window_scale=0", "evaluation.window_scale: 0 is not in (0, 1]"),
-    ("evaluation.min_effect=1", "evaluation.min_effect: 1 is not a share in [0, 1)"),
-    ("sandbox.tier=C", "sandbox.tier: C is no wall at all; it needs sandbox.allow_none=true"),
-    ("goals=[]", "goals: none is declared"),
-    ("goals=[{metric: speed, min_ratio: 2}]", "goals[0].metric: 'speed' is not valid; valid: output_throughput,"),
-    ("goals=[{metric: ttft_p5, max_ms: 2}]", "did you mean 'ttft_p50'?"),
-    ("goals=[{metric: goodput, load: c8, min_per_s: 2}]", "goals[0].load: 'c8' is no declared load; valid: c1, c4"),
-    ("goals=[{metric: goodput}]", "goals[0]: needs exactly one of min_ratio, max_ms, max_gib, min_per_s; given: none"),
-    ("goals=[{metric: goodput, max_ms: 2}]", "goals[0].max_ms: goodput is in req/s; state min_per_s or min_ratio"),
-    ("goals=[{metric: ttft_p50, max_ms: -2}]", "goals[0].max_ms: -2 is not above 0"),
-    ("goals=[{metric: goodput, min_per_s: 1, against: naive}]", "goals[0].against: only a relative goal"),
-    (
-        "goals=[{metric: goodput, min_ratio: 1, against: vllm}]",
-        "'vllm' is not declared under baseline; valid: scaffold",
-    ),
-    ("goals=[{metric: goodput, min_ratio: 1, against: best}]", "'best' is no class and no baseline"),
+RULES: list[tuple[str, object, str]] = [
+    ("workload.prompt_tokens_min", 60, "workload.prompt_tokens_min: 60 is above workload.prompt_tokens_max 48"),
+    ("workload.output_tokens_min", 0, "workload.output_tokens_min: 0 is below 1"),
+    ("workload.prompt_tokens_max", 600, "= 616 is above model.max_context_tokens 512"),
+    ("workload.headline_load", "c2", "'c2' is no declared load; valid: c1, c4"),
+    ("workload.loads.c4.rate_per_s", 2, "workload.loads.c4: needs exactly one of concurrency and rate_per_s"),
+    ("workload.loads.c4.concurrency", 0, "workload.loads.c4: needs exactly one of concurrency and rate_per_s"),
+    ("workload.loads.c4.concurrency", 5, "workload.loads.c4: the name says 4, concurrency is 5"),
+    ("workload.loads.c4.concurrency", -1, "workload.loads.c4: negative"),
+    ("workload.kind", "chit", "workload.kind: 'chit' is not valid; did you mean 'chat'? valid: chat"),
+    ("workload.reuse", "all", "workload.reuse: 'all' is not valid; valid: none, prefix"),
+    ("model.modality", Modality.image, "workload.kind: 'chat' needs a text model, model.modality is image"),
+    ("model.dtype", "int3", "model.dtype: 'int3' is not valid; valid: float32, bfloat16, float16"),
+    ("model.source.kind", SourceKind.hub, "model.revision: a model from a hub needs the 40 hex digits of a commit"),
+    ("model.source.kind", SourceKind.package, "model.source.package: needed when model.source.kind is package"),
+    ("model.source.kind", SourceKind.folder, "model.source.path: needed when model.source.kind is folder"),
+    ("hardware.kind", "tpu", "hardware.kind: 'tpu' is not valid; did you mean 'cpu'? valid: cpu, cuda, mps"),
+    ("agents.judge.backend", "oracle", "agents.judge.backend: 'oracle' is not valid; valid: playbook"),
+    ("search.policy", "beem", "search.policy: 'beem' is not valid; valid: greedy"),
+    ("host.kind", "slurm", "host.kind: 'slurm' is not valid; valid: local"),
+    ("seed.kind", "git", "seed.kind: 'git' is not valid; valid: scaffold"),
+    ("budget.attempts", 0, "budget.attempts: 0 is below 1"),
+    ("budget.wall_s", 0, "budget.wall_s: 0 is not above 0"),
+    ("evaluation.window_scale", 0, "evaluation.window_scale: 0 is not in (0, 1]"),
+    ("evaluation.min_effect", 1, "evaluation.min_effect: 1 is not a share in [0, 1)"),
+    ("sandbox.tier", Tier.C, "sandbox.tier: C is no wall at all; it needs sandbox.allow_none=true"),
+]
+
+GOALS = [
+    (Goal(metric="speed", min_ratio=2), "goals[0].metric: 'speed' is not valid; valid: output_throughput,"),
+    (Goal(metric="ttft_p5", max_ms=2), "did you mean 'ttft_p50'?"),
+    (Goal(metric="goodput", load="c8", min_per_s=2), "goals[0].load: 'c8' is no declared load; valid: c1, c4"),
+    (Goal(metric="goodput"), "goals[0]: needs exactly one of min_ratio, max_ms, max_gib, min_per_s; given: none"),
+    (Goal(metric="goodput", min_ratio=1, min_per_s=1), "given: min_ratio, min_per_s"),
+    (Goal(metric="goodput", max_ms=2), "goals[0].max_ms: goodput is in req/s; state min_per_s or min_ratio"),
+    (Goal(metric="ttft_p50", max_ms=-2), "goals[0].max_ms: -2 is not above 0"),
+    (Goal(metric="goodput", min_per_s=1, against="naive"), "goals[0].against: only a relative goal"),
+    (Goal(metric="goodput", min_ratio=1, against="vllm"), "'vllm' is not declared under baseline; valid: scaffold"),
+    (Goal(metric="goodput", min_ratio=1, against="best"), "'best' is no class and no baseline"),
 ]
 
 
-@pytest.mark.parametrize(("override", "problem"), RULES)
-def test_broken_rules_are_refused_by_key(override: str, problem: str) -> None:
-    with pytest.raises(SpecError, match="cannot be run as declared") as caught:
-        compose_spec(["+target=tiny_cpu", override])
-    assert problem in str(caught.value)
+@pytest.fixture(scope="module")
+def composed() -> Spec:
+    return compose_spec(["+target=tiny_cpu"])
 
 
-def test_without_any_baseline_a_ratio_is_impossible() -> None:
-    spec = compose_spec(["+target=tiny_cpu"])
+@pytest.fixture
+def spec(composed: Spec) -> Spec:
+    return copy.deepcopy(composed)
+
+
+def assign(node: object, key: str, value: object) -> None:
+    """Set the dotted `key` of a spec."""
+    *parents, last = key.split(".")
+    for name in parents:
+        node = node[name] if isinstance(node, dict) else getattr(node, name)
+    setattr(node, last, value)
+
+
+@pytest.mark.parametrize(("key", "value", "problem"), RULES)
+def test_broken_rules_are_told_by_key(spec: Spec, key: str, value: object, problem: str) -> None:
+    assign(spec, key, value)
+    assert any(problem in told for told in semantic_problems(spec)), semantic_problems(spec)
+
+
+@pytest.mark.parametrize(("goal", "problem"), GOALS)
+def test_broken_goals_are_told_by_index(spec: Spec, goal: Goal, problem: str) -> None:
+    spec.goals = [goal]
+    assert [told for told in semantic_problems(spec) if problem in told], semantic_problems(spec)
+
+
+def test_a_correct_spec_has_no_problems(spec: Spec) -> None:
+    assert semantic_problems(spec) == []
+
+
+def test_all_problems_are_one_message() -> None:
+    with pytest.raises(SpecError, match="target 'tiny_cpu' cannot be run as declared") as caught:
+        compose_spec(["+target=tiny_cpu", "workload.headline_load=c2", "goals=[]"])
+    assert len(caught.value.problems) == 2
+    assert "goals: none is declared" in str(caught.value)
+
+
+def test_without_any_baseline_a_ratio_is_impossible(spec: Spec) -> None:
     spec.baseline = {}
     assert any(problem.startswith("baseline: none is declared") for problem in semantic_problems(spec))
 
 
-def test_open_loop_loads_are_declared_by_rate() -> None:
-    spec = compose_spec(["+target=tiny_cpu"])
+def test_open_loop_loads_are_declared_by_rate(spec: Spec) -> None:
     spec.workload.loads["r0.5"] = Load(rate_per_s=0.5)
     assert semantic_problems(spec) == []
     spec.workload.loads["r2"] = Load(rate_per_s=3)
     assert semantic_problems(spec) == ["workload.loads.r2: the name says 2, rate_per_s is 3"]
 
 
-def test_unknown_peers_are_refused() -> None:
-    spec = compose_spec(["+target=tiny_cpu"])
+def test_unknown_peers_are_refused(spec: Spec) -> None:
     spec.baseline["vlm"] = Baseline()
     (problem,) = semantic_problems(spec)
     assert problem.startswith("baseline.vlm: no such peer; did you mean 'vllm'?")
@@ -84,3 +117,22 @@ def test_every_peer_that_may_be_declared_has_a_group_file() -> None:
 
     files = {path.stem for path in (data_dir("conf") / "baseline").glob("*.yaml")}
     assert set(BASELINES) == files - {"required", "all"}
+
+
+def test_what_may_be_declared_is_what_exists() -> None:
+    from vibeserve.baselines import PEERS
+    from vibeserve.workloads import WORKLOAD_KINDS
+
+    assert set(WORKLOADS) == set(WORKLOAD_KINDS)
+    assert set(BASELINES) == set(PEERS)
+
+
+def test_peers_are_declared_in_the_class_and_precision_that_they_are() -> None:
+    from vibeserve.baselines import PEERS
+
+    spec = compose_spec(["+target=smollm2_cpu", "baseline=[all,scaffold]"])
+    assert set(spec.baseline) == set(PEERS)
+    for name, declared in spec.baseline.items():
+        assert declared.baseline_class is PEERS[name].baseline_class
+        assert declared.precision is PEERS[name].precision
+        assert set(declared.dtypes) <= set(PEERS[name].dtypes)

@@ -132,7 +132,9 @@ def test_the_crash_hook_kills_after_the_nth_append_and_a_resume_loses_nothing(tm
     codes = []
     while not codes or codes[-1] != 0:
         environment = os.environ | {"VIBESERVE_CRASH_AT": "2"}
-        codes.append(subprocess.run([sys.executable, "-c", CRASHER, str(path)], env=environment, check=False).returncode)
+        codes.append(
+            subprocess.run([sys.executable, "-c", CRASHER, str(path)], env=environment, check=False).returncode
+        )
         assert len(codes) < 9
     # six events, two a life: the third life dies at the last append, the fourth finds nothing to do
     assert codes == [-signal.SIGKILL] * 3 + [0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,9 +30,20 @@ FACTS = HardwareFacts(
 )
 
 
-def spec_of(*overrides: str, target: str = "smollm2_cpu") -> Spec:
+@pytest.fixture(autouse=True)
+def frozen_framework(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A source file that is saved while the tests run must not change a plan between two lines of a test."""
+    monkeypatch.setattr("vibeserve.plan.digests.framework_digest", lambda: "f" * 64)
+
+
+@cache
+def composed(*overrides: str) -> Spec:
     # no wall: which tiers this machine can build is not what these tests are about
-    return compose_spec([f"+target={target}", "sandbox=none", *overrides])
+    return compose_spec(["sandbox=none", *overrides])
+
+
+def spec_of(*overrides: str, target: str = "smollm2_cpu") -> Spec:
+    return copy.deepcopy(composed(f"+target={target}", *overrides))
 
 
 def plan_of(*overrides: str, target: str = "smollm2_cpu", facts: HardwareFacts = FACTS) -> Plan:
@@ -198,7 +211,7 @@ def test_a_goal_beyond_its_roofline_is_unreachable() -> None:
 def test_a_measured_bandwidth_refuses_only_what_its_drift_cannot_explain() -> None:
     plan_of("goals=[{metric: output_throughput, load: c1, min_per_s: 100}]")
     text = refused("goals=[{metric: output_throughput, load: c1, min_per_s: 120}]")
-    assert "unreachable: ceiling 55.14 tok/s (measured bandwidth, load c1)" in text
+    assert "unreachable: ceiling 55.15 tok/s (measured bandwidth, load c1)" in text
 
 
 def test_any_precision_lowers_the_floor() -> None:

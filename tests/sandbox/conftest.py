@@ -73,10 +73,10 @@ def free_port() -> int:
 
 @pytest.fixture
 def until() -> Callable[..., None]:
-    """Wait until a condition holds, at most 10 s."""
+    """Wait until a condition holds, at most a minute."""
 
     def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline, "the condition never came true"
             time.sleep(0.01)

@@ -70,7 +70,10 @@ def test_nothing_is_hidden_unless_named(make_wall, tmp_path, environment: Path) 
 def test_the_real_folder_on_the_path_does_not_help(make_wall, tmp_path, environment: Path) -> None:
     site = next(environment.glob("lib/python3*/site-packages"))
     wall = make_wall(python=environment / "bin" / "python", hidden_modules=("engine",))
-    for before in (f"sys.path.insert(0, {str(site)!r})", f"sys.path.insert(0, {str(site).replace('/lib/', '/lib64/')!r})"):
+    for before in (
+        f"sys.path.insert(0, {str(site)!r})",
+        f"sys.path.insert(0, {str(site).replace('/lib/', '/lib64/')!r})",
+    ):
         assert _seen(wall, tmp_path, before=before)["engine"][0] in ("hidden", "closed")
 
 

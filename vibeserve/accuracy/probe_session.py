@@ -99,7 +99,12 @@ class ProbeSession:
     def _smallest_gap(self, prompt: str) -> float:
         """Smallest difference between the two best log-probabilities of a greedy text; -inf when the server gives none."""
         answer = self.client.completions.create(
-            model=self.model, prompt=prompt, max_tokens=NUM_TOKENS, temperature=0.0, logprobs=2, extra_body={"ignore_eos": True}
+            model=self.model,
+            prompt=prompt,
+            max_tokens=NUM_TOKENS,
+            temperature=0.0,
+            logprobs=2,
+            extra_body={"ignore_eos": True},
         )
         logprobs = answer.choices[0].logprobs
         tops = [sorted(top.values(), reverse=True) for top in (logprobs.top_logprobs or ())] if logprobs else []

@@ -14,7 +14,7 @@ from pathlib import Path
 from vibeserve.agents.port import Assembled, Parameters, PlanningState
 from vibeserve.core.documents import canonical_json
 from vibeserve.core.nouns import Outcome, Proposal, Refusal, Round
-from vibeserve.skills import Card, Skill, applicable, assemble, default_parameters, resolve
+from vibeserve.skills import Card, Skill, applicable, assemble, declared_parameters, resolve
 
 MAX_VARIANTS = 6
 MAX_FAILURES = 2
@@ -26,13 +26,13 @@ class PlaybookPlanner:
 
     def propose(self, state: PlanningState) -> Proposal | None:
         promising = [
-            (_num_failures(skill.card, state.records), -gain, skill.card.name, skill)
-            for skill in state.skills
-            if _is_applicable(skill, state) and (gain := _gain(skill.card, state.spans)) >= 1 + state.min_effect
+            (_num_failures(card, state.records), -gain, card.name, skill)
+            for card, skill in _cards(state.skills).values()
+            if _is_applicable(card, state) and (gain := _gain(card, state.spans)) >= 1 + state.min_effect
         ]
-        for num_failures, negative_gain, _, skill in sorted(promising, key=lambda entry: entry[:3]):
+        for num_failures, negative_gain, name, skill in sorted(promising, key=lambda entry: entry[:3]):
             proposal = _adoption(skill, -negative_gain, state)
-            is_new = _key(proposal.parameters, proposal.components) not in _tried(state.records, card=skill.card.name)
+            is_new = _key(proposal.parameters, proposal.components) not in _tried(state.records, card=name)
             if num_failures < MAX_FAILURES and is_new:
                 return proposal
         return _tuning(state)
@@ -45,16 +45,16 @@ class PlaybookImplementer:
 
     def __init__(self, scaffold: Path, *, skills: Sequence[Skill]) -> None:
         self._scaffold = scaffold
-        self._skills = {skill.card.name: skill for skill in skills}
+        self._skills = {skill.name: skill for skill in skills}
 
     def implement(self, proposal: Proposal, *, workspace: Path) -> None:
         components = [self._skills[name] for name in proposal.components]
-        assemble(self._scaffold, components=components, parameters=proposal.parameters, destination=workspace)
+        assemble(self._scaffold, components, proposal.parameters, workspace)
 
     def revise(self, proposal: Proposal, *, refusals: Sequence[Refusal], state: PlanningState) -> Proposal | None:
         """The same card with its next untried parameter value, in the card's order; a card without one is given up."""
         skill = self._skills.get(proposal.card)
-        if skill is None:
+        if skill is None or skill.card is None:
             return None
         tried = _tried(state.records, card=proposal.card) | {_key(proposal.parameters, proposal.components)}
         for name, parameter in sorted(skill.card.parameters.items()):
@@ -93,16 +93,25 @@ def _num_failures(card: Card, records: Sequence[Round]) -> int:
     return sum(1 for r in records if r.proposal and r.proposal.card == card.name and r.outcome in lost)
 
 
-def _is_applicable(skill: Skill, state: PlanningState) -> bool:
-    is_adopted = skill.card.name in state.incumbent.components
-    return not is_adopted and applicable(skill.card, facts=state.facts) is None
+def _cards(skills: Sequence[Skill]) -> dict[str, tuple[Card, Skill]]:
+    """Components by name; skills that are knowledge only have no card."""
+    return {skill.name: (skill.card, skill) for skill in skills if skill.card is not None}
+
+
+def _is_applicable(card: Card, state: PlanningState) -> bool:
+    is_adopted = card.name in state.incumbent.components
+    return not is_adopted and applicable(card, facts=state.facts) is None
 
 
 def _adoption(skill: Skill, gain: float, state: PlanningState) -> Proposal:
     card = skill.card
+    assert card is not None
     kept, dropped = _compatible(card, state)
-    components = resolve([*kept, card.name], skills=state.skills)
-    parameters = {**default_parameters(components), **_retained(state.incumbent, components)}
+    components = resolve([*kept, card.name], state.skills)
+    declared = declared_parameters(state.scaffold, components)
+    # what the incumbent was tuned to stays; what the card declares itself starts at the card's default
+    tuned = {name: value for name, value in state.incumbent.parameters.items() if name not in card.parameters}
+    parameters = {name: tuned.get(name, parameter.default) for name, parameter in declared.items()}
     share = sum(state.spans.get(span, 0.0) for span in card.relieves)
     instead = f" instead of {', '.join(dropped)}" if dropped else ""
     return Proposal(
@@ -113,7 +122,7 @@ def _adoption(skill: Skill, gain: float, state: PlanningState) -> Proposal:
         activation_evidence=f"the spans {', '.join(card.relieves)} shrink in the candidate's profile against the incumbent's",
         falsification="the interval of the paired headline ratio includes 1, or a gate refuses",
         forecast_ratio=round(gain, 3),
-        components=tuple(sorted(component.card.name for component in components)),
+        components=tuple(sorted(component.name for component in components)),
         parameters=parameters,
         skills=(skill.name,),
         card=card.name,
@@ -124,31 +133,30 @@ def _compatible(card: Card, state: PlanningState) -> tuple[list[str], list[str]]
     """The incumbent's components split into those that go with `card` and those that it replaces."""
     kept: list[str] = []
     dropped: list[str] = []
-    extended = {component.card.name for component in resolve([card.name], skills=state.skills)}
-    cards = {skill.card.name: skill.card for skill in state.skills}
+    cards = _cards(state.skills)
     for name in state.incumbent.components:
-        other = cards[name]
-        closure = {component.card.name for component in resolve([name], skills=state.skills)}
-        shares_seam = bool(set(other.seams) & set(card.seams))
-        is_related = name in extended or card.name in closure
-        is_rival = shares_seam or card.name in other.conflicts or name in card.conflicts
+        other, _ = cards[name]
+        is_related = name in _closure(card.name, state) or card.name in _closure(name, state)
+        shares_file = bool(set(other.files.values()) & set(card.files.values()))
+        is_rival = shares_file or card.name in other.conflicts or name in card.conflicts
         (dropped if is_rival and not is_related else kept).append(name)
-    return kept, dropped
+    # what extends a replaced component goes with it
+    gone = [name for name in kept if _closure(name, state) & set(dropped)]
+    return [name for name in kept if name not in gone], sorted([*dropped, *gone])
 
 
-def _retained(incumbent: Assembled, components: Sequence[Skill]) -> dict[str, float | int | str | bool]:
-    known = {name for component in components for name in component.card.parameters}
-    return {name: value for name, value in incumbent.parameters.items() if name in known}
+def _closure(name: str, state: PlanningState) -> set[str]:
+    return {component.name for component in resolve([name], state.skills)}
 
 
 def _tuning(state: PlanningState) -> Proposal | None:
     """One round over the incumbent's tunable values, each changed alone, halved successively by the evaluator."""
-    cards = {skill.card.name: skill.card for skill in state.skills}
+    cards = _cards(state.skills)
     tried = _tried(state.records, card=TUNING_CARD)
     components = state.incumbent.components
     variants: list[dict[str, float | int | str | bool]] = []
     for name in components:
-        for parameter_name, parameter in sorted(cards[name].parameters.items()):
+        for parameter_name, parameter in sorted(cards[name][0].parameters.items()):
             for value in parameter.tune:
                 changed = {**state.incumbent.parameters, parameter_name: value}
                 is_new = value != state.incumbent.parameters.get(parameter_name) and _key(changed, components) not in tried

@@ -10,7 +10,7 @@ from typing import Protocol
 from vibeserve import spec
 from vibeserve.core.nouns import Proposal, Refusal, Round
 from vibeserve.errors import SpecError
-from vibeserve.skills import Skill, TargetFacts
+from vibeserve.skills import Scaffold, Skill, TargetFacts
 
 Parameters = Mapping[str, float | int | str | bool]
 
@@ -28,6 +28,7 @@ class PlanningState:
     """All that a planner may know: the target's facts, the skills, the incumbent and what was tried."""
 
     facts: TargetFacts
+    scaffold: Scaffold
     skills: Sequence[Skill]
     incumbent: Assembled
     spans: dict[str, float]

@@ -22,3 +22,10 @@ def status(argv: list[str]) -> int:
     from vibeserve.artifact.status import main
 
     return main(argv)
+
+
+def report(argv: list[str]) -> int:
+    """`vibeserve report PATH`."""
+    from vibeserve.artifact.page import main
+
+    return main(argv)

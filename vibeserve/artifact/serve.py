@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _POLL_S = 0.2
+_MODELS_TIMEOUT_S = 30.0
 
 
 def main(argv: Sequence[str]) -> int:
@@ -87,7 +88,7 @@ def start(artifact: Path, *, port: int = 0, bind: str = "127.0.0.1") -> Server:
 def prepare_workspace(
     artifact: Path, *, spec: Spec, host: Host, tier: Tier, facts: HardwareFacts, threads: int
 ) -> Path:
-    """A built copy of `runtime/` in the cache, one per runtime and kind of machine; made anew where it is not intact."""
+    """A built copy of `runtime/` in the cache, one per runtime and kind of machine; made anew when damaged."""
     from vibeserve.hardware import identity
     from vibeserve.service import build_workspace
 
@@ -97,6 +98,7 @@ def prepare_workspace(
     with _exclusive(folder):
         if done.is_file() and workspace.is_dir() and digest_tree(workspace) == content:
             return workspace
+        sys.stderr.write("preparing the runtime, once per machine\n")
         done.unlink(missing_ok=True)
         shutil.rmtree(workspace, ignore_errors=True)
         unpack_runtime(artifact, workspace)
@@ -142,8 +144,9 @@ def _greeting(artifact: Path, server: Server, *, is_json: bool) -> str:
     manifest = read_manifest(artifact)
     if is_json:
         facts: dict[str, Any] = {"schema_version": 1, "url": server.base_url, "startup_s": round(server.startup_s, 3)}
-        return json.dumps(facts | {"target": manifest.target, "plan_id": manifest.plan_id}) + "\n"
-    body = json.dumps({"model": read_spec(artifact).model.id, "prompt": "The sea is", "max_tokens": 32})
+        facts |= {"model": _served_model(server), "target": manifest.target, "plan_id": manifest.plan_id}
+        return json.dumps(facts) + "\n"
+    body = json.dumps({"model": _served_model(server), "prompt": "The sea is", "max_tokens": 32})
     lines = [
         f"{manifest.target} {manifest.plan_id} ({manifest.status}, level {manifest.level})",
         f"serving at {server.base_url}/v1, ready after {server.startup_s:.1f} s; Ctrl-C ends it",
@@ -152,6 +155,19 @@ def _greeting(artifact: Path, server: Server, *, is_json: bool) -> str:
         "",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _served_model(server: Server) -> str:
+    """Name under which the runtime serves its model, as `/v1/models` tells it."""
+    from urllib.request import ProxyHandler, build_opener
+
+    try:
+        with build_opener(ProxyHandler({})).open(f"{server.base_url}/v1/models", timeout=_MODELS_TIMEOUT_S) as answer:
+            return str(json.load(answer)["data"][0]["id"])
+    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+        raise ServerError(
+            server.name, outcome="died", detail=f"/v1/models did not name a model: {error}", log_tail=server.log_tail()
+        ) from error
 
 
 def _follow(server: Server) -> int:

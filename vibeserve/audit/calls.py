@@ -77,7 +77,8 @@ def check_code(tree: ast.AST, names: Names, context: FileContext) -> Iterator[Fo
         if isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
             yield from _check_climb(node, context)
         if isinstance(node, ast.Attribute | ast.Name):
-            if not (isinstance(node, ast.Name) and node.id in rebound):
+            is_own = _signals_itself(node, parents.get(id(node)), names)
+            if not is_own and not (isinstance(node, ast.Name) and node.id in rebound):
                 yield from _check_reference(node, names, context)
             if names.dotted(node) == "os.environ" and not context.may_spawn:
                 yield from _check_environment(node, parents.get(id(node)))
@@ -98,6 +99,14 @@ def _rebound(tree: ast.AST) -> set[str]:
     bound = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     bound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     return bound & {"compile", "vars", "globals"}
+
+
+def _signals_itself(node: ast.Attribute | ast.Name, parent: ast.AST | None, names: Names) -> bool:
+    """`os.kill(os.getpid(), ...)`: a server that ends itself."""
+    if names.dotted(node) != "os.kill" or not isinstance(parent, ast.Call) or not parent.args:
+        return False
+    target = parent.args[0]
+    return isinstance(target, ast.Call) and names.dotted(target.func) == "os.getpid"
 
 
 def _check_environment(node: ast.Attribute | ast.Name, parent: ast.AST | None) -> Iterator[Found]:

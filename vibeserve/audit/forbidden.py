@@ -20,7 +20,8 @@ NAMES: dict[str, Hit] = _table(
         builtins.eval builtins.exec builtins.compile types.FunctionType types.CodeType torch.load torch.jit.load
         torch.ops.load_library torch.export.load torch._inductor.aoti_load_package"""),
     ("dynamic_code", "imports a file by path", """
-        importlib.util.spec_from_file_location importlib.util.module_from_spec importlib.machinery. importlib.reload"""),
+        importlib.util.spec_from_file_location importlib.util.module_from_spec importlib.machinery.
+        importlib.reload"""),
     ("import_hook", "changes what an import finds", """
         sys.path sys.meta_path sys.path_hooks sys.modules sys.path_importer_cache"""),
     ("process", "starts or signals another process", """
@@ -67,7 +68,8 @@ REFLECTED_MODULES = words("os sys builtins importlib socket subprocess time ctyp
 PATCH_TARGETS: dict[str, str] = {
     **dict.fromkeys(("time", "datetime"), "clock_patch"),
     **dict.fromkeys(
-        ("asyncio", "socket", "json", "uvicorn", "starlette", "tokenizers", "builtins", "os", "sys", "hashlib", "random"),
+        ("asyncio", "socket", "json", "uvicorn", "starlette", "tokenizers", "builtins", "os", "sys", "hashlib")
+        + ("random",),
         "monkey_patch",
     ),
 }

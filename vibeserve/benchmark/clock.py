@@ -57,9 +57,7 @@ class FakeClock:
         if name not in self._factors:
             known = ", ".join(sorted(self._factors)) or "none"
             raise SpecError(f"fake clock: no expected factor is declared for '{name}'", problems=[f"declared: {known}"])
-        return [
-            dict(window) | self._values(name, offset + position) for position, window in enumerate(windows)
-        ]
+        return [dict(window) | self._values(name, offset + position) for position, window in enumerate(windows)]
 
     def _values(self, name: str, position: int) -> dict[str, float]:
         values = {}

@@ -108,9 +108,7 @@ def interleave(
             facts = machine_facts() | readings
             start_s, end_s = run.window(contender)
             slices[contender.name].append(
-                Slice(
-                    contender=contender.name, pair=pair, position=position, start_s=start_s, end_s=end_s, facts=facts
-                )
+                Slice(contender=contender.name, pair=pair, position=position, start_s=start_s, end_s=end_s, facts=facts)
             )
     return [slices[contender.name] for contender in contenders]
 
@@ -172,7 +170,9 @@ def check_alive(contender: Contender) -> None:
     status = contender.server.poll()
     if status is not None:
         raise ServerError(
-            contender.name, outcome="died", detail=f"exit status {status} under load",
+            contender.name,
+            outcome="died",
+            detail=f"exit status {status} under load",
             log_tail=contender.server.log_tail(),
         )
     if contender.session.is_started:

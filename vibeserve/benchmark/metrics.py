@@ -87,7 +87,8 @@ def pooled_metrics(
     if not windows or not all(start_s < end_s for start_s, end_s in windows):
         raise ValueError(f"windows must be non-empty intervals, not {list(windows)}")
     near = [
-        reply for reply in replies
+        reply
+        for reply in replies
         if any(reply.scheduled_s < end_s and reply.end_s >= start_s for start_s, end_s in windows)
     ]
     timings = [
@@ -97,9 +98,7 @@ def pooled_metrics(
     ended = [timing for timing in timings if timing.is_ended and _inside(timing.reply.end_s, windows)]
     finished = [timing for timing in ended if not timing.is_failed]
     duration_s = sum(end_s - start_s for start_s, end_s in windows)
-    num_tokens = sum(
-        _inside(at_s, windows) for timing in timings if not timing.is_failed for at_s in timing.arrivals
-    )
+    num_tokens = sum(_inside(at_s, windows) for timing in timings if not timing.is_failed for at_s in timing.arrivals)
     metrics = {
         "output_throughput": num_tokens / duration_s,
         "request_throughput": len(finished) / duration_s,

@@ -107,9 +107,7 @@ def noise_floor(
     return (high - low) / 2
 
 
-def _resampled_medians(
-    values: np.ndarray, *, num_draws: int, num_resamples: int, seed: int
-) -> np.ndarray:
+def _resampled_medians(values: np.ndarray, *, num_draws: int, num_resamples: int, seed: int) -> np.ndarray:
     """[num_resamples] medians of `num_draws` draws with replacement."""
     import numpy as np
 
@@ -118,9 +116,7 @@ def _resampled_medians(
     return medians
 
 
-def _clustered_medians(
-    values: np.ndarray, groups: Sequence[Hashable], *, num_resamples: int, seed: int
-) -> np.ndarray:
+def _clustered_medians(values: np.ndarray, groups: Sequence[Hashable], *, num_resamples: int, seed: int) -> np.ndarray:
     """[num_resamples] medians over whole groups drawn with replacement."""
     import numpy as np
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from vibeserve.cli.boundary import error_document
 from vibeserve.cli.output import write
 from vibeserve.config import compose_spec, spec_from_config
-from vibeserve.config.sweep import is_for_hydra, refuse_wrong_jobs, run_hydra, sweep_folder
+from vibeserve.config.sweep import is_for_hydra, job_folder, refuse_wrong_jobs, run_hydra, sweep_folder
+from vibeserve.config.words import unknown
 from vibeserve.core.documents import to_data, write_document
-from vibeserve.errors import VibeServeError
+from vibeserve.errors import SpecError, VibeServeError
 from vibeserve.progress import make_progress
 
 if TYPE_CHECKING:
@@ -29,6 +30,10 @@ def main(argv: list[str]) -> int:
     is_json = "--json" in argv
     if is_for_hydra(overrides):
         return _sweep(overrides, is_json=is_json)
+    flags = [override for override in overrides if override.startswith("-")]
+    if flags:
+        problem = unknown("option", flags[0], [*OWN_FLAGS, "-m", "--help", "--version"])
+        raise SpecError(problem, hint="vibeserve --help")
     return _build(compose_spec(overrides), is_json=is_json)
 
 
@@ -54,12 +59,10 @@ def _sweep(overrides: list[str], *, is_json: bool) -> int:
 
 def sweep_job(config: DictConfig) -> None:
     """One job of a sweep, in whatever process the launcher starts. A typed failure must not end the other jobs."""
-    from hydra.core.hydra_config import HydraConfig
-
     spec = spec_from_config(config)
     try:
         code, text = _build(spec, is_json=False), "done"
     except VibeServeError as error:
         code, text = error.exit_code, str(error_document(error)["error"]["message"])  # type: ignore[index]
     status = {"schema_version": 1, "target": spec.target.name, "exit_code": code, "text": text}
-    write_document(Path(HydraConfig.get().runtime.output_dir) / "status.json", status)
+    write_document(job_folder() / "status.json", status)

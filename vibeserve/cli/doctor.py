@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 NEEDED_DISK_GIB = 4.0
+NEEDED_PEERS = ("transformers", "transformers_cb")
+"""what `baseline=required` measures"""
+
 BUSY_PERCENT = 20.0
 """share of the last ten seconds in which something waited for a CPU; windows that begin above it are discarded"""
 
@@ -45,7 +48,7 @@ def main(argv: list[str]) -> int:
     from vibeserve.hardware import probe
 
     facts = probe()
-    findings = [*_software(), *_machine(facts), *_walls()]
+    findings = [*_software(), *_machine(facts), *_walls(), *_peers()]
     is_ok = all(finding.state is not State.MISSING for finding in findings)
     if arguments.is_json:
         write_json({"schema_version": 1, "ok": is_ok, "hardware": facts, "checks": findings})
@@ -130,3 +133,17 @@ def _walls() -> Iterator[Finding]:
         state = State.OK if tier in usable else State.WARNING if usable else State.MISSING
         advice = "" if usable else "install bubblewrap, or a kernel with Landlock (6.7); last resort: sandbox=none"
         yield Finding(name=f"sandbox tier {tier}", state=state, detail=text, next=advice)
+
+
+def _peers() -> Iterator[Finding]:
+    """Peers of the default baselines must be here; the others are skipped with their reason where they are not."""
+    from vibeserve.baselines import PEERS
+
+    for name, peer in PEERS.items():
+        version = peer.installed_version()
+        if version is not None:
+            yield Finding(name=f"peer {name}", state=State.OK, detail=version)
+        else:
+            state = State.MISSING if name in NEEDED_PEERS else State.WARNING
+            advice = peer.install_command
+            yield Finding(name=f"peer {name}", state=state, detail="not installed", next=advice)

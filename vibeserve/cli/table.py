@@ -11,7 +11,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("serve", "vibeserve.artifact.commands:serve", "start the runtime of an artifact"),
     ("verify", "vibeserve.artifact.commands:verify", "re-check the claim of an artifact"),
     ("report", "vibeserve.report.commands:main", "write report.html of an artifact anew"),
-    ("peers", "vibeserve.baselines.commands:main", "peers to compare with: list them, install one"),
+    ("peers", "vibeserve.baselines.cli:main", "peers to compare with: list them, install one"),
 )
 """(verb, `module:function` with `function(argv: list[str]) -> int`, summary)"""
 

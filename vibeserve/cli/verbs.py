@@ -32,3 +32,6 @@ def _task(name: str, summary: str) -> Task:  # type: ignore[type-arg]
 
     body.__doc__ = f"{summary[0].upper()}{summary[1:]}."
     return Task(body, name=name)
+
+
+namespace = make_collection()

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from typing import IO, Any
@@ -100,7 +99,7 @@ class LoadSession:
             pass_fds=(self._page.fd,),
             start_new_session=True,
         )
-        self._write({
+        job = {
             "base_url": self._base_url,
             "adapter": self._adapter,
             "model": self._model,
@@ -108,7 +107,9 @@ class LoadSession:
             "request_timeout_s": self._request_timeout_s,
             "clock_fd": self._page.fd,
             "cpus": self._cpus,
-        })
+        }
+        with contextlib.suppress(BrokenPipeError):  # it ended at once: the next line says why
+            self._write(job)
         self._await_ready(self._process)
         self._clock.start()
         self._spawn(self._feed)
@@ -239,10 +240,14 @@ class LoadSession:
                 process.wait()
         for thread in self._threads:
             thread.join(STOP_TIMEOUT_S)
+        if process.stdout is not None:
+            process.stdout.close()
 
     def _parse(self) -> list[Reply]:
         replies = []
         for line in self._lines:
+            if not line.endswith(b"\n"):
+                break  # the generator was killed in the middle of it
             record = json.loads(line)
             if "n" in record:
                 replies.append(_reply_of(record, self._sent[record["n"]]))
@@ -273,10 +278,3 @@ def _reply_of(record: dict[str, Any], request: PromptRequest) -> Reply:
 def sent_lag_s(replies: list[Reply]) -> list[float]:
     """Sent minus scheduled time of every request: how far the generator itself ran behind."""
     return [reply.sent_s - reply.scheduled_s for reply in replies]
-
-
-def wait_until(deadline_s: float, *, session: LoadSession, poll: Callable[[], None], period_s: float = 0.2) -> None:
-    """Sleep until the session's active time reaches `deadline_s`; `poll` runs between naps and may raise."""
-    while (left_s := deadline_s - session.active_now_s()) > 0:
-        poll()
-        time.sleep(min(left_s, period_s))

@@ -57,9 +57,7 @@ class StubServer:
     ) -> None:
         self.name = name
         argv = (join or list)([sys.executable, "-P", "-m", "vibeserve.client.stub"])
-        self._process = subprocess.Popen(
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
         stdin, stdout = self._pipes()
         stdin.write(json.dumps(asdict(script)).encode() + b"\n")
         stdin.flush()

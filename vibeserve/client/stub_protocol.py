@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from vibeserve.client.stub import Script
 
 _STALL_S = 0.2  # later than this means that the stub was stopped: the rhythm moves, nothing is caught up
-_HEAD = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-)
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
 
 
 class StubConnection(asyncio.Protocol):

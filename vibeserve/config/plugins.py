@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def searching_from(cwd: Path, *, first: Path | None = None) -> Iterator[None]:
         _roots.reset(token)
 
 
+@cache
 def register() -> None:
     """Make targets and the schema known to Hydra; calling it again changes nothing."""
     plugins = Plugins.instance()

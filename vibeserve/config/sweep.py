@@ -30,6 +30,13 @@ def sweep_folder(project: Path) -> Path:
     return state_dir(project) / "sweeps" / datetime.now().strftime("%Y%m%d-%H%M%S-%f")
 
 
+def job_folder() -> Path:
+    """The folder of the sweep's job that is running in this process."""
+    from hydra.core.hydra_config import HydraConfig
+
+    return Path(HydraConfig.get().runtime.output_dir)
+
+
 def refuse_wrong_jobs(arguments: Sequence[str]) -> None:
     """SpecError with every fault of every job, before the first one starts.
 

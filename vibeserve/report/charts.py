@@ -8,7 +8,7 @@ from vibeserve.core.manifest import GoalResult, MetricResult, RoundEntry
 from vibeserve.core.nouns import Outcome
 from vibeserve.report import svg
 
-WIDTH = 720.0
+WIDTH = 880.0
 LATENCIES = ("tpot_p50", "ttft_p50", "e2el_p50")
 THROUGHPUT = "output_throughput"
 NUM_SERIES_COLOURS = 7

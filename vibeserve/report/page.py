@@ -54,6 +54,20 @@ def interval_text(interval: RatioInterval | BaselineValue | None) -> str:
     return f"{svg.number(interval.ratio)}x [{svg.number(interval.ci_low)}, {svg.number(interval.ci_high)}]"
 
 
+def bytes_text(base: BaselineValue) -> str:
+    """What a baseline reads per token and how near it comes to that precision's roofline; empty where nobody knows."""
+    facts = []
+    if base.weight_bits is not None:
+        facts.append(f"weights {svg.number(base.weight_bits)} bit")
+    if base.kv_bits is not None:
+        facts.append(f"KV {svg.number(base.kv_bits)} bit")
+    if base.bytes_per_token is not None:
+        facts.append(f"{svg.number(base.bytes_per_token / 1e6)} MB/token")
+    if base.roofline_share is not None:
+        facts.append(f"{base.roofline_share:.0%} of the roofline")
+    return ", ".join(facts)
+
+
 def _rows(manifest: Manifest, precision: str) -> list[tuple[MetricResult, BaselineValue]]:
     """The baselines of one table: same bytes and any precision never mix."""
     return [(metric, base) for metric in manifest.metrics for base in metric.baselines if base.precision == precision]
@@ -82,7 +96,12 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {"number": svg.number, "interval": interval_text, "words": _words}
+    filters: dict[str, Any] = {
+        "number": svg.number,
+        "interval": interval_text,
+        "bytes_read": bytes_text,
+        "words": _words,
+    }
     environment.filters.update(filters)
     return environment
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FETCH_TIMEOUT_S = 10.0
+WARM_UP_TIMEOUT_S = 240.0
 UNCOMPILED = ("parameters.py", "assembly.json", "README.md", "requirements.lock")
 """files that a build of native sources does not read; a rebuild for a changed parameter alone is not needed"""
 
@@ -99,6 +101,23 @@ class Workbench:
             load=self.load_point(load), requests=requests, seed=seed, cpus=self.plan.client_cpus,
             join=lambda argv: self.host.join_argv(server.process, argv), name=server.name,
         )  # fmt: skip
+
+    def warm_up(self, server: Server, *, adapter: str = "vllm", model: str = "") -> None:
+        """Two requests, answered before anything is timed: a fair rival has compiled what it compiles by then."""
+        requests = request_stream(self.plan.spec.workload, tokenizer=self.tokenizer, pool=Pool.visible, seed=1)
+        session = LoadSession(
+            base_url=server.base_url, adapter=adapter, model=model or self.model_name(server),
+            load=LoadPoint(name="warm-up", concurrency=2), requests=islice(requests, 2), cpus=self.plan.client_cpus,
+            join=lambda argv: self.host.join_argv(server.process, argv), name=f"warm-up-{server.name}",
+        )  # fmt: skip
+        session.start()
+        try:
+            session.wait(timeout_s=WARM_UP_TIMEOUT_S)
+        finally:
+            replies = session.stop()
+        failed = next((reply.error for reply in replies if reply.error is not None), None)
+        if failed is not None:
+            raise ServerError(server.name, outcome="died", detail=f"warm-up failed: {failed}", log_tail=server.log_tail())
 
     def model_name(self, server: Server) -> str:
         """The first model that the server lists. ServerError when it lists none."""

@@ -82,7 +82,10 @@ def _system_mounts(wall: Wall) -> list[str]:
 def _mounts(wall: Wall) -> list[tuple[Path, list[str]]]:
     """(where, options) of everything that differs between walls; parents must come before what lies in them."""
     python = wall_python(wall)
-    mounts = [(path, _bind("--ro-bind", path)) for path in (*interpreter_prefixes(python), *wall.read_only)]
+    read_only = [*interpreter_prefixes(python), *wall.read_only]
+    if not any(wall.workdir.is_relative_to(path) for path in (*read_only, *wall.writable)):
+        read_only.append(wall.workdir)
+    mounts = [(path, _bind("--ro-bind", path)) for path in read_only]
     mounts += [(path, _bind("--bind", path)) for path in wall.writable]
     mounts += [(path, _bind("--dev-bind", path)) for path in wall.devices]
     for site in site_folders(python):

@@ -85,16 +85,52 @@ def _limits(wall: Wall) -> dict[str, int]:
 
 
 def _spawn_bubblewrap(argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
+    tree_id = secrets.token_hex(8)
+    log_fd, log_start = open_log(log)
+    popen, info, go = _start_bwrap(argv, wall=wall, tree_id=tree_id, log_fd=log_fd)
+    cgroup = make_cgroup(tree_id, max_processes=wall.max_processes)
+    try:
+        inner = _read_child_pid(info)
+        _hold(inner, wall)
+        enter_cgroup(cgroup, inner)
+        start_ticks = start_ticks_of(popen.pid)
+        os.write(go, b"\n")
+    except (InfraError, OSError) as error:
+        popen.kill()
+        popen.wait()
+        remove_cgroup(cgroup)
+        said = read_tail(log, start=log_start)
+        raise InfraError(f"cannot build the wall around {argv[0]}: {error}\n{said}") from error
+    finally:
+        os.close(go)
+        os.close(info)
+    return Process(
+        pid=popen.pid,
+        network_pid=inner if wall.isolate_network else None,
+        tier=wall.tier,
+        log=log,
+        log_start=log_start,
+        start_ticks=start_ticks,
+        tree_id=tree_id,
+        popen=popen,
+        keepers=frozenset({inner}),
+        cgroup=cgroup,
+    )
+
+
+def _start_bwrap(
+    argv: Sequence[str], *, wall: Wall, tree_id: str, log_fd: int
+) -> tuple[subprocess.Popen[bytes], int, int]:
+    """(process, descriptor to read its description from, descriptor to write the go-ahead to). Takes `log_fd` over."""
     bwrap = find_bwrap()
     if bwrap is None:
+        os.close(log_fd)
         raise InfraError("tier A needs bubblewrap\nnext: apt-get install bubblewrap (or dnf, pacman)")
-    tree_id = secrets.token_hex(8)
     info_out, info_in = os.pipe()
     block_out, block_in = os.pipe()
     filter_fd = _filter_descriptor()
-    log_fd, log_start = open_log(log)
+    command = bwrap_argv(bwrap, argv, wall=wall, info_fd=info_in, block_fd=block_out, seccomp_fd=filter_fd)
     try:
-        command = bwrap_argv(bwrap, argv, wall=wall, info_fd=info_in, block_fd=block_out, seccomp_fd=filter_fd)
         popen = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -107,34 +143,7 @@ def _spawn_bubblewrap(argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
     finally:
         for descriptor in (info_in, block_out, filter_fd, log_fd):
             os.close(descriptor)
-    cgroup = make_cgroup(tree_id, max_processes=wall.max_processes)
-    try:
-        inner = _read_child_pid(info_out, popen)
-        _hold(inner, wall)
-        enter_cgroup(cgroup, inner)
-        process = Process(
-            pid=popen.pid,
-            network_pid=inner if wall.isolate_network else None,
-            tier=wall.tier,
-            log=log,
-            log_start=log_start,
-            start_ticks=start_ticks_of(popen.pid),
-            tree_id=tree_id,
-            popen=popen,
-            keepers=frozenset({inner}),
-            cgroup=cgroup,
-        )
-        os.write(block_in, b"\n")
-    except (InfraError, OSError) as error:
-        popen.kill()
-        popen.wait()
-        remove_cgroup(cgroup)
-        said = read_tail(log, start=log_start)
-        raise InfraError(f"cannot build the wall around {argv[0]}: {error}\n{said}") from error
-    finally:
-        os.close(block_in)
-        os.close(info_out)
-    return process
+    return popen, info_out, block_in
 
 
 def _filter_descriptor() -> int:
@@ -145,14 +154,13 @@ def _filter_descriptor() -> int:
     return descriptor
 
 
-def _read_child_pid(info: int, popen: subprocess.Popen[bytes]) -> int:
+def _read_child_pid(info: int) -> int:
     """Host pid of the first process in the new namespaces, from bubblewrap's description (written in pieces)."""
     text = b""
     while not text.rstrip().endswith(b"}"):
         ready, _, _ = select.select([info], [], [], _START_TIMEOUT_S)
         piece = os.read(info, 4096) if ready else b""
         if not piece:
-            popen.kill()
             raise InfraError("bubblewrap did not start")
         text += piece
     return int(json.loads(text)["child-pid"])

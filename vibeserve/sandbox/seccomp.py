@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import struct
 
 _LD, _JEQ, _JGE, _JSET, _AND, _RET = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
@@ -37,7 +36,11 @@ _SYSCALLS: dict[str, tuple[int, int]] = {
     "adjtimex": (159, 171), "sethostname": (170, 161), "setdomainname": (171, 162), "sched_setscheduler": (144, 119),
     "sched_setparam": (142, 118), "sched_setattr": (314, 274), "migrate_pages": (256, 238),
 }
-_SHARED_MEMORY = {"shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180)}
+# what a namespace would keep apart: System V and POSIX queues, priorities of the user's other processes
+_SHARED = {
+    "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180), "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+}
 _SIGNALS = {
     "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240), "pidfd_send_signal": (424, 424),
@@ -49,7 +52,7 @@ _AUDIT_ARCH = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
 def is_supported() -> bool:
     """Whether the syscall numbers of this machine's architecture are known."""
-    return platform.machine() in _AUDIT_ARCH
+    return os.uname().machine in _AUDIT_ARCH
 
 
 def _instruction(code: int, value: int, *, jump_true: int = 0, jump_false: int = 0) -> bytes:
@@ -89,14 +92,14 @@ def program(*, own_namespaces: bool, local_sockets: bool = False, signals_scoped
     `own_namespaces` (tier A): sockets, System V memory and signals are left to the namespaces. Otherwise only TCP
     sockets, plus AF_UNIX with `local_sockets`; without Landlock's signal scope no signal can be sent at all.
     """
-    arch, column = _AUDIT_ARCH[platform.machine()]
+    arch, column = _AUDIT_ARCH[os.uname().machine]
     code = _instruction(_LD, _ARCH) + _instruction(_JEQ, arch, jump_true=1) + _instruction(_RET, _KILL_PROCESS)
     code += _instruction(_LD, _NUMBER)
     if column == 0:  # the x32 ABI has numbers of its own
         code += _instruction(_JGE, 0x40000000, jump_false=1) + _return_errno(errno.ENOSYS)
     denied = dict(_SYSCALLS)
     if not own_namespaces:
-        denied |= _SHARED_MEMORY
+        denied |= _SHARED
         if not signals_scoped:
             denied |= _SIGNALS
     for numbers in denied.values():

@@ -111,7 +111,7 @@ def _without(root: Path, masks: Mapping[Path, object]) -> list[Path]:
     pieces: list[Path] = []
     for entry in root.iterdir():
         # a link such as lib64 -> lib would grant what it leads to, masked folders included
-        child = entry.resolve()
+        child = entry.resolve() if entry.is_symlink() else entry
         if child == entry or not child.is_relative_to(root):
             pieces += _without(child, masks)
     return pieces

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PROC = Path("/proc")
+_NUM_QUIET = 2
+"""listings in a row that must agree: one may miss a process whose parent ended while it was being made"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +81,12 @@ def stop_all(pid: int, *, keep: frozenset[int] = frozenset(), timeout_s: float =
     `timeout_s` (uninterruptible sleep) is returned with the others: its stop is pending.
     """
     deadline = time.monotonic() + timeout_s
+    num_quiet = 0
     while True:
         tree = [stat for stat in descendants(pid) if stat.pid not in keep]
         running = [stat for stat in tree if stat.state not in "Tt"]
-        if not running or time.monotonic() > deadline:
+        num_quiet = 0 if running else num_quiet + 1
+        if num_quiet == _NUM_QUIET or time.monotonic() > deadline:
             return [stat.pid for stat in tree]
         for stat in running:
             send(stat.pid, signal.SIGSTOP)
@@ -103,15 +107,19 @@ def kill_all(pid: int, *, keep: frozenset[int] = frozenset(), timeout_s: float =
     """
     deadline = time.monotonic() + timeout_s
     killed: set[int] = set()
+    num_quiet = 0
     while True:
         tree = [stat.pid for stat in descendants(pid) if stat.pid not in keep]
-        if not tree or time.monotonic() > deadline:
+        num_quiet = 0 if tree else num_quiet + 1
+        if num_quiet == _NUM_QUIET or time.monotonic() > deadline:
             return len(killed)
         for victim in tree:
             send(victim, signal.SIGSTOP)
-        for victim in [stat.pid for stat in descendants(pid) if stat.pid not in keep]:
-            if send(victim, signal.SIGKILL):
-                killed.add(victim)
+        victims = [stat.pid for stat in descendants(pid) if stat.pid not in keep]
+        for victim in victims:
+            send(victim, signal.SIGKILL)
+        # counted whether or not the signal arrived: the end of a pid namespace's first process ends the others
+        killed.update(victims)
         time.sleep(0.002)
 
 

@@ -21,6 +21,7 @@ class Wall:
 
     tier: Tier
     workdir: Path
+    """readable"""
     read_only: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     """must exist; beside them only a private temporary folder ($TMPDIR) is writable"""
@@ -39,7 +40,7 @@ class Wall:
     cpus: tuple[int, ...] = ()
     """affinity, which the inside cannot widen; empty = as the caller's"""
     env: Mapping[str, str] = field(default_factory=dict)
-    """the whole environment beside PATH, HOME, TMPDIR and LANG"""
+    """the whole environment beside PATH, HOME, TMPDIR, LANG and a user name"""
     devices: tuple[Path, ...] = ()
     """device nodes such as /dev/nvidia0"""
     max_processes: int = Sandbox.max_processes
@@ -58,8 +59,10 @@ def wall_environment(wall: Wall, *, tmp: Path, tree_id: str) -> dict[str, str]:
     from vibeserve.sandbox.layout import wall_python
 
     path = f"{wall_python(wall).parent}:/usr/local/bin:/usr/bin:/bin"
+    # torch.compile asks for the user's name; inside there are no accounts to look it up in
+    user = {"USER": "vibeserve", "LOGNAME": "vibeserve"}
     base = {"PATH": path, "HOME": str(tmp), "TMPDIR": str(tmp), "LANG": "C.UTF-8", "VIBESERVE_TREE": tree_id}
-    return {**base, **wall.env}
+    return {**user, **base, **wall.env}
 
 
 def host_cpus() -> tuple[int, ...]:

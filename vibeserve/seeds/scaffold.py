@@ -25,4 +25,4 @@ class ScaffoldSeed:
             )
 
     def materialise(self, destination: Path) -> None:
-        assemble(self.folder, components=[], parameters={}, destination=destination)
+        assemble(self.folder, [], {}, destination)

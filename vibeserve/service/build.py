@@ -35,7 +35,6 @@ def build_workspace(
         return None
     output = workspace / "build"
     output.mkdir(exist_ok=True)
-    limit_s = min(timeout_s, service.build_timeout_s)
     wall = Wall(
         tier=tier,
         workdir=workspace,
@@ -47,15 +46,15 @@ def build_workspace(
         env={**thread_environment(threads), **service.env},
     )
     argv = fill(service.build, {"python": sys.executable, "threads": str(threads)})
-    done = host.run(argv, wall=wall, log=log, timeout_s=limit_s)
+    limit_s = min(timeout_s, service.build_timeout_s)
+    return _judged(host.run(argv, wall=wall, log=log, timeout_s=limit_s), name=workspace.name, limit_s=limit_s)
+
+
+def _judged(done: Finished, *, name: str, limit_s: float) -> Finished:
     if done.timed_out:
-        raise ServerError(
-            workspace.name,
-            outcome="timed_out",
-            detail=f"the build ran longer than {limit_s:g} s",
-            log_tail=done.log_tail,
-        )
+        detail = f"the build ran longer than {limit_s:g} s"
+        raise ServerError(name, outcome="timed_out", detail=detail, log_tail=done.log_tail)
     if done.returncode != 0:
         detail = f"the build ended with status {done.returncode}"
-        raise ServerError(workspace.name, outcome="build_failed", detail=detail, log_tail=done.log_tail)
+        raise ServerError(name, outcome="build_failed", detail=detail, log_tail=done.log_tail)
     return done

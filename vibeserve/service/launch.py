@@ -44,8 +44,8 @@ ENGINES = (
 )
 """packages that serve or run whole models: hidden from a candidate unless its target lists them in `allow_engines`"""
 
-MODEL_PARTS = ("f32", "bf16", "original")
-"""folders of a model_dir that a server may read"""
+MODEL_PARTS = ("f32", "bf16", "original", "weights.json")
+"""what of a model_dir a server may read"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Launch:
     workdir: Path
     """current folder, readable"""
     model_dir: Path | None = None
-    """its f32/, bf16/ and original/ are readable"""
+    """its f32/, bf16/, original/ and weights.json are readable"""
     read_only: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     hidden_modules: tuple[str, ...] = ("vibeserve",)
@@ -115,8 +115,20 @@ def fill(argv: Sequence[str], values: Mapping[str, str]) -> list[str]:
     return filled
 
 
+def command_line(launch: Launch, *, address: str, port: int, threads: int) -> list[str]:
+    """The launch's argv with every placeholder filled."""
+    values = {
+        "python": str(launch.python),
+        "model_dir": str(launch.model_dir or ""),
+        "host": address,
+        "port": str(port),
+        "threads": str(threads),
+    }
+    return fill(launch.argv, values)
+
+
 def model_paths(model_dir: Path | None) -> tuple[Path, ...]:
-    """The readable folders of a model_dir."""
+    """The readable parts of a model_dir that are there."""
     if model_dir is None:
         return ()
-    return tuple(model_dir / part for part in MODEL_PARTS if (model_dir / part).is_dir())
+    return tuple(model_dir / part for part in MODEL_PARTS if (model_dir / part).exists())

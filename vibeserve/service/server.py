@@ -12,7 +12,7 @@ from typing import Literal
 from vibeserve.errors import ServerError
 from vibeserve.hosts import Host
 from vibeserve.sandbox import Process, Wall, forget_process, record_process
-from vibeserve.service.launch import Launch, fill, model_paths, thread_environment
+from vibeserve.service.launch import Launch, command_line, model_paths, thread_environment
 from vibeserve.spec import Sandbox, Tier
 
 Network = Literal["isolated", "host"]
@@ -87,24 +87,12 @@ def start_server(
     has_own_network = tier is Tier.A and network == "isolated"
     port = port or (_INSIDE_PORT if has_own_network else host.lease_port())
     wall = _wall(launch, tier=tier, cpus=cpus, threads=threads, network=network, port=port, max_processes=max_processes)
-    values = {
-        "python": str(launch.python),
-        "model_dir": str(launch.model_dir or ""),
-        "host": LOOPBACK,
-        "port": str(port),
-        "threads": str(threads),
-    }
+    argv = command_line(launch, address=LOOPBACK, port=port, threads=threads)
     start = time.monotonic()
-    process = host.spawn(fill(launch.argv, values), wall=wall, log=run_dir / f"{launch.name}.log")
+    process = host.spawn(argv, wall=wall, log=run_dir / f"{launch.name}.log")
     record_process(process, run_dir)
-    server = Server(
-        name=launch.name,
-        base_url=f"http://{LOOPBACK}:{port}",
-        process=process,
-        run_dir=run_dir,
-        startup_s=0.0,
-        cpus=cpus,
-    )
+    url = f"http://{LOOPBACK}:{port}"
+    server = Server(name=launch.name, base_url=url, process=process, run_dir=run_dir, startup_s=0.0, cpus=cpus)
     try:
         _await_ready(server, launch, host=host, port=port)
     except BaseException:

@@ -155,4 +155,4 @@ def _read_yaml(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
-        raise SpecError(f"{path} is not valid YAML", problems=[str(error).replace("\n", " ")]) from error
+        raise SpecError(f"{path} is not valid YAML", problems=[f"{path}: {' '.join(str(error).split())}"]) from error

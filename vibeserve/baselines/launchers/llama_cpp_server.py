@@ -1,4 +1,4 @@
-"""llama.cpp's HTTP server out of the wheel `xllamacpp`, which has no command of its own. Runs in that peer's environment.
+"""llama.cpp's HTTP server out of the wheel `xllamacpp`, which has no command of its own. Runs in that environment.
 
 Arguments: --model FILE --host H --port P --threads T --slots N --context-tokens N
 """

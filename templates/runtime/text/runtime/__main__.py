@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -38,6 +40,7 @@ def main() -> int:
         model_name=arguments.served_model_name,
         api_key=read_api_key(arguments.api_key_file),
     )
+    service.engine.on_failure = lambda: os.kill(os.getpid(), signal.SIGTERM)
     # uvicorn drains on the first SIGTERM or SIGINT and then raises the signal again; drained is not killed
     for kind in (signal.SIGTERM, signal.SIGINT):
         signal.signal(kind, lambda *_: None)
@@ -124,6 +127,15 @@ def configure_logging() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler])
+    threading.excepthook = log_thread_failure
+
+
+def log_thread_failure(failure: threading.ExceptHookArgs) -> None:
+    name = failure.thread.name if failure.thread is not None else "unknown"
+    error = failure.exc_value or failure.exc_type()
+    logging.getLogger("runtime").critical(
+        "thread %s failed", name, exc_info=(failure.exc_type, error, failure.exc_traceback)
+    )
 
 
 if __name__ == "__main__":

@@ -11,13 +11,22 @@ from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
 
-from .interfaces import ModelConfig, Output, SampledToken, Sequence, Step
-from .kv_cache import KVCache
+import torch
+
+from . import placement
+from .interfaces import (
+    KVCacheLike,
+    ModelConfig,
+    ModelLike,
+    Output,
+    SampledToken,
+    SamplerLike,
+    SchedulerLike,
+    Sequence,
+    Step,
+)
 from .metrics import Metrics
-from .model import Model
 from .parameters import Parameters
-from .sampler import Sampler
-from .scheduler import Scheduler
 from .spans import Spans
 
 
@@ -34,10 +43,10 @@ class Parts:
     """The seams that the engine drives."""
 
     config: ModelConfig
-    model: Model
-    kv_cache: KVCache
-    scheduler: Scheduler
-    sampler: Sampler
+    model: ModelLike
+    kv_cache: KVCacheLike
+    scheduler: SchedulerLike
+    sampler: SamplerLike
     parameters: Parameters
 
 
@@ -49,6 +58,8 @@ class Engine:
         self.metrics = metrics
         self.spans = spans
         self.has_failed = False
+        self.on_failure: Callable[[], None] = lambda: None
+        """called from the engine thread as its last act when it dies"""
         self.num_unfinished = 0
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._live: set[Sequence] = set()
@@ -83,6 +94,8 @@ class Engine:
             self._commands.put(partial(self._finish, sequence, "abort", ""))
 
     def _run(self) -> None:
+        # OpenMP keeps the number of threads per calling thread
+        placement.configure_threads(torch.get_num_threads())
         is_clean = False
         try:
             while self._take_commands():
@@ -94,6 +107,8 @@ class Engine:
         finally:
             self.has_failed = not is_clean
             self._close("abort" if is_clean else "error")
+            if not is_clean:
+                self.on_failure()
 
     def _close(self, reason: str) -> None:
         """Finish every sequence, also those that no step has seen, so that no client waits for ever."""

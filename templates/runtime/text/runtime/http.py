@@ -41,7 +41,7 @@ def create_app(service: Service) -> ASGIApp:
             Route("/v1/chat/completions", handlers.chat_completions, methods=["POST"]),
         ],
         middleware=[Middleware(RequestLog), Middleware(ApiKeys, api_key=service.api_key)],
-        exception_handlers={ApiError: api_error, HTTPException: http_error},
+        exception_handlers={ApiError: api_error, HTTPException: http_error, Exception: internal_error},
         lifespan=handlers.lifespan,
     )
 
@@ -192,6 +192,11 @@ async def api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)
     headers = {"retry-after": str(RETRY_AFTER_S)} if error.status in (429, 503) else None
     return JSONResponse(error.body(), status_code=error.status, headers=headers)
+
+
+async def internal_error(request: Request, error: Exception) -> Response:
+    """A fault of ours; the server logs its traceback."""
+    return JSONResponse(ApiError(500, "internal error").body(), status_code=500)
 
 
 async def http_error(request: Request, error: Exception) -> Response:

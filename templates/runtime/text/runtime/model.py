@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from . import spans
 from .attention import Attention
-from .interfaces import Batch, ModelConfig
+from .interfaces import AttentionLike, Batch, LinearLike, ModelConfig
 from .kv_cache import KVCache
 from .linear import Linear
 from .parameters import Parameters
@@ -20,7 +20,7 @@ class Layer:
     def __init__(self, index: int, config: ModelConfig, weights: dict[str, Tensor], parameters: Parameters) -> None:
         prefix = f"model.layers.{index}."
 
-        def linear(name: str) -> Linear:
+        def linear(name: str) -> LinearLike:
             return Linear(weights[f"{prefix}{name}.weight"], parameters=parameters)
 
         self.index = index
@@ -35,7 +35,7 @@ class Layer:
         self.input_norm = weights[f"{prefix}input_layernorm.weight"].float()
         self.mlp_norm = weights[f"{prefix}post_attention_layernorm.weight"].float()
 
-    def forward(self, x: Tensor, *, attention: Attention, batch: Batch, kv_cache: KVCache) -> Tensor:
+    def forward(self, x: Tensor, *, attention: AttentionLike, batch: Batch, kv_cache: KVCache) -> Tensor:
         """f32 [num_rows, hidden_size] -> the same."""
         head_dim = self.config.head_dim
         normed = rms_norm(x, self.input_norm, self.config.rms_norm_eps)
@@ -64,8 +64,8 @@ class Model:
         self.layers = [Layer(index, config, weights, parameters) for index in range(config.num_layers)]
         self.norm = weights["model.norm.weight"].float()
         head = self.embedding if config.tie_word_embeddings else weights["lm_head.weight"]
-        self.head = Linear(head, parameters=parameters)
-        self.attention = Attention(config, parameters=parameters)
+        self.head: LinearLike = Linear(head, parameters=parameters)
+        self.attention: AttentionLike = Attention(config, parameters=parameters)
 
     @torch.inference_mode()
     def forward(self, batch: Batch, kv_cache: KVCache) -> Tensor:

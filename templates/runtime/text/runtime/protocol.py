@@ -12,6 +12,8 @@ from .parameters import Parameters
 MAX_LOGPROBS = 20
 DEFAULT_COMPLETION_TOKENS = 16
 """the API's default of `max_tokens` for /v1/completions"""
+MIN_TEMPERATURE = 1e-5
+"""below it the division of the logits overflows; as good as greedy"""
 
 NEUTRAL_ONLY: dict[str, tuple[Any, ...]] = {
     "n": (1,),
@@ -191,9 +193,10 @@ def parse_sampling(fields: Fields, *, max_tokens: int, num_logprobs: int | None)
     top_p = fields.number("top_p", 1.0, low=0.0, high=1.0)
     if top_p == 0.0:
         raise ApiError(400, "'top_p' must be above 0", param="top_p")
+    temperature = fields.number("temperature", 1.0, low=0.0, high=2.0)
     return SamplingParams(
         max_tokens=max_tokens,
-        temperature=fields.number("temperature", 1.0, low=0.0, high=2.0),
+        temperature=temperature if temperature >= MIN_TEMPERATURE else 0.0,
         top_p=top_p,
         seed=fields.integer("seed", None, low=-(1 << 63), high=(1 << 63) - 1),
         stop=tuple(stop),
@@ -215,7 +218,7 @@ def parse_prompts(prompt: Any, *, tokenizer: TokenizerLike, limits: Limits) -> t
 
 def parse_prompt(prompt: Any, *, tokenizer: TokenizerLike, limits: Limits) -> tuple[int, ...]:
     if isinstance(prompt, str):
-        ids = tuple(tokenizer.encode(prompt))
+        ids = tuple(tokenizer.encode(check_text(prompt, param="prompt")))
     elif isinstance(prompt, list) and all(is_token_id(item) for item in prompt):
         ids = tuple(prompt)
     else:
@@ -245,10 +248,19 @@ def parse_messages(messages: Any) -> list[dict[str, Any]]:
 
 def message_text(content: Any) -> str:
     if content is None or isinstance(content, str):
-        return content or ""
+        return check_text(content or "", param="messages")
     is_text = isinstance(content, list) and all(
         isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str) for part in content
     )
     if not is_text:
         raise ApiError(400, "a message's 'content' must be a string or a list of text parts", param="messages")
-    return "".join(part["text"] for part in content)
+    return check_text("".join(part["text"] for part in content), param="messages")
+
+
+def check_text(text: str, *, param: str) -> str:
+    """The same text. JSON can carry half of a surrogate pair, which is no text: ApiError."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ApiError(400, f"'{param}' is not valid Unicode: {error.reason}", param=param) from error
+    return text

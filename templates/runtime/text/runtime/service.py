@@ -9,14 +9,12 @@ from time import perf_counter
 
 import torch
 
-from .constraints import ConstraintCompiler
 from .engine import Engine
-from .interfaces import ModelConfig, Output, Sequence
+from .interfaces import ConstraintCompilerLike, ModelConfig, Output, Sequence, TokenizerLike
 from .metrics import Metrics
 from .parameters import Parameters
 from .protocol import ApiError, Generation, Limits
 from .spans import Spans
-from .tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +22,8 @@ class Service:
     """Everything behind the API. `start` and `stop` frame the life of the event loop."""
 
     engine: Engine
-    tokenizer: Tokenizer
-    constraints: ConstraintCompiler
+    tokenizer: TokenizerLike
+    constraints: ConstraintCompilerLike
     config: ModelConfig
     parameters: Parameters
     metrics: Metrics

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from local_server import LocalServer
 from runtime import placement, weights
 from runtime.__main__ import build_service

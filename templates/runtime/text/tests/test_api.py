@@ -14,6 +14,8 @@ from runtime.parameters import Parameters
 from runtime.tokenizer import Tokenizer
 
 MESSAGES = [{"role": "user", "content": "Name a colour."}]
+IMAGE = [{"role": "user", "content": [{"type": "image_url"}]}]
+HALF = [{"role": "user", "content": "\ud800"}]
 
 
 def error_of(response: Response) -> tuple[int, str, Any]:
@@ -102,6 +104,7 @@ def test_prediction_is_accepted(server: LocalServer) -> None:
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": "8"}, "max_tokens"),
         ({"temperature": 3}, "temperature"),
+        ({"temperature": float("nan")}, "temperature"),
         ({"top_p": 0}, "top_p"),
         ({"stop": [""]}, "stop"),
         ({"stream": "yes"}, "stream"),
@@ -110,6 +113,7 @@ def test_prediction_is_accepted(server: LocalServer) -> None:
         ({"prompt": []}, "prompt"),
         ({"prompt": [1 << 40]}, "prompt"),
         ({"prompt": [True]}, "prompt"),
+        ({"prompt": "half a pair: \ud800"}, "prompt"),
         ({"response_format": {"type": "xml"}}, "response_format"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": 3}}}}, "response_format"),
@@ -147,7 +151,7 @@ def test_the_context_can_be_filled_to_the_last_token(server: LocalServer) -> Non
 
 
 def test_chat_without_messages_is_refused(server: LocalServer) -> None:
-    for messages in (None, [], [{"content": "no role"}], [{"role": "user", "content": [{"type": "image_url"}]}]):
+    for messages in (None, [], [{"content": "no role"}], IMAGE, HALF):
         assert error_of(server.post("/v1/chat/completions", {"messages": messages}))[0] == 400
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -71,6 +72,19 @@ def test_more_than_may_wait_is_refused_with_429(small_server: LocalServer) -> No
         request.result(timeout=120)
     wait_idle(small_server)
     assert small_server.complete("Once").status == 200
+
+
+def test_a_failing_engine_fails_its_requests_and_its_health(model_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    service = build_service(model_dir, parameters=Parameters())
+    failures: list[str] = []
+    with LocalServer(service) as server:
+        service.engine.on_failure = lambda: failures.append("failed")
+        monkeypatch.setattr(service.engine.parts.model, "forward", lambda *_: 1 / 0)
+        assert server.complete("Once").status == 500
+        assert server.get("/health").status == 503
+        assert server.complete("Once").status == 503
+    assert failures == ["failed"]
 
 
 def test_waiting_requests_are_served_when_a_slot_is_free(small_server: LocalServer) -> None:

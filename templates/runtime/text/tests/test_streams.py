@@ -55,6 +55,11 @@ def test_seeds_decide_what_is_sampled(server: LocalServer) -> None:
     assert len({sample(seed) for seed in range(4)}) > 1
 
 
+def test_a_temperature_of_almost_nothing_is_greedy(server: LocalServer) -> None:
+    greedy = server.complete("Once").data["choices"]
+    assert server.complete("Once", temperature=1e-300, seed=1).data["choices"] == greedy
+
+
 def test_stop_string_across_tokens(server: LocalServer) -> None:
     whole = server.complete("Once upon a time", max_tokens=24).data["choices"][0]["text"]
     stop = whole[len(whole) // 2 : len(whole) // 2 + 5]

@@ -71,31 +71,21 @@ struct Rows {
   float* at(int64_t row) const { return first + row * stride; }
 };
 
-// scores[0 .. visible) -> 2^(score - max), zero up to `depth`; returns their sum.
+// scores[0 .. visible) -> 2^(score - max), zero up to `depth`; returns their sum. The row is a whole number of panels long.
 inline float softmax_terms(float* scores, int64_t visible, int64_t depth) {
-  const ivec lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const vec lowest = splat(-std::numeric_limits<float>::infinity());
-  const int64_t whole = visible / LANES * LANES;
-  const ivec is_visible = lane < static_cast<int32_t>(visible - whole) - ivec{};
-  vec peaks = lowest;
-  for (int64_t i = 0; i < whole; i += LANES) {
+  const int64_t end = (visible + LANES - 1) / LANES * LANES;
+  for (int64_t i = visible; i < end; ++i) scores[i] = -std::numeric_limits<float>::infinity();
+  vec peaks = load(scores);
+  for (int64_t i = LANES; i < end; i += LANES) {
     const vec s = load(scores + i);
     peaks = s > peaks ? s : peaks;
   }
-  const vec rest = is_visible ? load(scores + whole) : lowest;
-  peaks = rest > peaks ? rest : peaks;
   float peak = peaks[0];
   for (int i = 1; i < LANES; ++i) peak = std::max(peak, peaks[i]);
+  for (int64_t i = 0; i < end; i += LANES) store(scores + i, exp2_lanes(load(scores + i) - peak));
+  for (int64_t i = visible; i < std::max(depth, end); ++i) scores[i] = 0.0f;
   vec sum{};
-  for (int64_t i = 0; i < whole; i += LANES) {
-    const vec term = exp2_lanes(load(scores + i) - peak);
-    store(scores + i, term);
-    sum += term;
-  }
-  const vec term = is_visible ? exp2_lanes(rest - peak) : vec{};
-  store(scores + whole, term);
-  sum += term;
-  for (int64_t i = whole + LANES; i < depth; ++i) scores[i] = 0.0f;
+  for (int64_t i = 0; i < end; i += LANES) sum += load(scores + i);
   return sum_lanes(sum);
 }
 

@@ -1,4 +1,4 @@
-"""A served reply without a server: greedy text of a transformers model, and faults to plant into it."""
+"""Served replies without a server: greedy text of a transformers model, and faults to plant into it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from vibeserve.core.nouns import Chunk, PromptRequest, Reply, Usage
 from vibeserve.spec import Workload
@@ -60,26 +58,20 @@ def greedy_replies(model: Any, requests: Sequence[PromptRequest], *, tokenizer: 
     ]
 
 
-@pytest.fixture(scope="session")
-def equal_requests() -> Callable[..., list[PromptRequest]]:
-    """Requests of one length each way, as `greedy_replies` needs them."""
-
-    def make(
-        model_dir: Path, *, num: int, prompt_tokens: int, output_tokens: int, seed: int = 7
-    ) -> list[PromptRequest]:
-        workload = Workload(
-            kind="chat",
-            prompt_tokens_min=prompt_tokens,
-            prompt_tokens_max=prompt_tokens,
-            output_tokens_min=output_tokens,
-            output_tokens_max=output_tokens,
-        )
-        stream = request_stream(
-            workload, tokenizer=load_tokenizer(model_dir), pool=Pool.selection, seed=seed, logprobs_share=8
-        )
-        return list(itertools.islice(stream, num))
-
-    return make
+def equal_requests(
+    model_dir: Path, *, num: int, prompt_tokens: int, output_tokens: int, seed: int = 7
+) -> list[PromptRequest]:
+    """Requests of one length each way, as `greedy_replies` needs them; one in eight asks for log-probabilities."""
+    workload = Workload(
+        kind="chat",
+        prompt_tokens_min=prompt_tokens,
+        prompt_tokens_max=prompt_tokens,
+        output_tokens_min=output_tokens,
+        output_tokens_max=output_tokens,
+    )
+    tokenizer = load_tokenizer(model_dir)
+    stream = request_stream(workload, tokenizer=tokenizer, pool=Pool.selection, seed=seed, logprobs_share=8)
+    return list(itertools.islice(stream, num))
 
 
 def quantise(weight: Any, *, bits: int, group: int) -> Any:

@@ -1,0 +1,130 @@
+"""list, check, plan, doctor: their text and their documents."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vibeserve.cli.main import main
+from vibeserve.cli.table import VERBS
+
+GPU_TARGET = """\
+defaults:
+  - override /model: tiny_llama
+  - override /hardware: l4
+  - override /workload: chat_short
+goals:
+  - {metric: output_throughput, min_ratio: 1.1, against: competent}
+"""
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a target for a GPU and a broken one; the working directory."""
+    (tmp_path / "targets").mkdir()
+    (tmp_path / "targets" / "tiny_l4.yaml").write_text(GPU_TARGET)
+    (tmp_path / "targets" / "wrong.yaml").write_text(GPU_TARGET + "budget: {round: 3}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def document(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> Any:
+    assert main([*argv, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_list_says_what_runs_here_and_why_not(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = {row["name"]: row for row in document(capsys, "list")}
+    assert set(rows) == {"smollm2_cpu", "tiny_cpu", "tiny_l4", "wrong"}
+    tiny = rows["tiny_cpu"]
+    assert (tiny["model"], tiny["hardware"], tiny["workload"], tiny["modality"]) == (
+        "tiny_llama",
+        "cpu",
+        "chat",
+        "text",
+    )
+    assert (tiny["runnable_here"], tiny["why_not"], tiny["origin"]) == (True, "", "package")
+    assert rows["smollm2_cpu"]["twin"] == "llama_h100"
+    assert rows["tiny_l4"]["runnable_here"] is False
+    assert "needs 1 x l4 (sm 89)" in rows["tiny_l4"]["why_not"]
+    assert rows["wrong"]["runnable_here"] is False
+    assert "targets/wrong.yaml:7:10: $.budget.round: unknown key 'round'" in rows["wrong"]["why_not"]
+    assert all(row["schema_version"] == 1 for row in rows.values())
+
+
+def test_list_as_text(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["target", "model", "hardware", "workload", "runs", "here"]
+    assert any(line.startswith("tiny_l4") and "no: needs 1 x l4" in line for line in lines)
+
+
+def test_check_all_is_2_when_one_is_wrong(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checked = document(capsys, "check", "--all", code=2)
+    by_name = {target["name"]: target for target in checked["targets"]}
+    assert by_name["tiny_cpu"] == {"name": "tiny_cpu", "ok": True, "errors": []}
+    assert by_name["wrong"]["ok"] is False
+    assert by_name["wrong"]["errors"][0].startswith("targets/wrong.yaml:7:10: ")
+
+
+def test_check_by_name_and_by_path(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "tiny_cpu", "targets/tiny_l4.yaml"]) == 0
+    assert capsys.readouterr().out == "tiny_cpu: ok\ntiny_l4: ok\n"
+    assert main(["check", "targets/wrong.yaml"]) == 2
+    assert "wrong: not valid\n  targets/wrong.yaml:7:10: " in capsys.readouterr().out
+
+
+def test_plan_prints_the_document(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = document(capsys, "plan", "tiny_cpu", "sandbox=none", "budget.rounds=1")
+    assert plan["target"] == "tiny_cpu"
+    assert plan["budget"]["rounds"] == 1
+    assert {"steps", "memory", "ceilings", "digests", "plan_id"} <= set(plan)
+
+
+def test_plan_as_text_says_what_it_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "+target=tiny_cpu", "sandbox=none"]) == 0
+    text = capsys.readouterr().out
+    assert "model     tiny_llama, 0.1 M parameters" in text
+    assert "baselines scaffold (naive, required)" in text
+    assert "synthesize" in text
+    assert "about" in text
+
+
+def test_plan_of_other_hardware_is_refused(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "tiny_l4"]) == 2
+    assert "cannot run on this machine" in capsys.readouterr().err
+
+
+def test_doctor_reports_every_check(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["doctor", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    checks = {check["name"]: check for check in report["checks"]}
+    assert {"python", "torch", "git", "g++", "cpu", "cores", "memory", "gpu", "sandbox tier A"} <= set(checks)
+    assert all(check["state"] in ("ok", "warning", "missing") for check in checks.values())
+    assert all(check["next"] for check in checks.values() if check["state"] == "missing")
+    assert (code == 0) is report["ok"]
+    assert report["hardware"]["cpu_model"]
+
+
+def test_doctor_misses_a_wall(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("vibeserve.sandbox.probe_tiers", lambda: {"A": "no bwrap", "B": "too old", "C": "opt-out"})
+    assert main(["doctor"]) == 5
+    text = capsys.readouterr().out
+    assert "next, sandbox tier A: install bubblewrap" in text
+
+
+def test_the_invoke_collection_holds_the_same_verbs() -> None:
+    from invoke.context import Context
+    from invoke.exceptions import Exit
+
+    from vibeserve.cli.verbs import make_collection
+
+    collection = make_collection()
+    assert set(collection.task_names) == {name for name, _, _ in VERBS}
+    collection["check"](Context(remainder="tiny_cpu --json"))
+    with pytest.raises(Exit) as ended:
+        collection["check"](Context(remainder="nope"))
+    assert ended.value.code == 2

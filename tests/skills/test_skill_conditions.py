@@ -1,0 +1,56 @@
+"""Where a component applies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from vibeserve.skills import Card, Conditions, TargetFacts, applicable, target_facts
+from vibeserve.spec import Spec
+
+FACTS = TargetFacts(
+    architecture="llama",
+    modality="text",
+    hardware="cpu",
+    cpu_flags=frozenset({"avx512f", "avx512_vnni"}),
+    precision="same_bytes",
+    reuse="none",
+)
+
+
+def reason(facts: TargetFacts = FACTS, **conditions: Any) -> str | None:
+    card = Card(name="one", files={"assets/linear.py": "runtime/linear.py"}, conditions=Conditions(**conditions))
+    return applicable(card, facts=facts)
+
+
+def test_no_condition_applies_everywhere() -> None:
+    assert reason() is None
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({"architectures": ("qwen3", "olmo")}, "architecture 'llama' is not one of qwen3, olmo"),
+        ({"modalities": ("speech",)}, "modality 'text' is not one of speech"),
+        ({"hardware": ("cuda",)}, "hardware 'cpu' is not one of cuda"),
+        ({"precision": ("any",)}, "precision 'same_bytes' is not one of any"),
+        ({"reuse": ("prefix",)}, "declared reuse 'none' is not one of prefix"),
+        ({"cpu_flags_all": ("avx512f", "amx_bf16")}, "the CPU lacks amx_bf16"),
+        ({"cpu_flags_any": ("amx_bf16", "avx512_bf16")}, "the CPU has none of amx_bf16, avx512_bf16"),
+    ],
+)
+def test_conditions_that_do_not_hold(conditions: dict[str, Any], expected: str) -> None:
+    assert reason(**conditions) == expected
+
+
+def test_conditions_that_hold() -> None:
+    assert reason(architectures=("llama",), cpu_flags_any=("amx_bf16", "avx512_vnni"), hardware=("cpu",)) is None
+    assert reason(replace(FACTS, reuse="prefix"), reuse=("prefix",)) is None
+
+
+def test_facts_come_from_the_spec() -> None:
+    spec = Spec()
+    spec.model.architecture, spec.hardware.kind = "llama", "cpu"
+    assert target_facts(spec, cpu_flags=["avx512f", "avx512_vnni"]) == FACTS

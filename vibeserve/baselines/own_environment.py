@@ -1,0 +1,156 @@
+"""Peers in virtual environments of their own: vLLM's CPU build and llama.cpp."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vibeserve.baselines.installs import get_recipe, prefix_of, read_record
+from vibeserve.baselines.port import DTYPE_BITS, TORCH_DTYPES, PeerOptions, PrecisionFacts, safetensors_bytes
+from vibeserve.core.paths import cache_dir
+from vibeserve.errors import SpecError
+from vibeserve.spec import BaselineClass, Precision
+
+if TYPE_CHECKING:
+    from vibeserve.service import Launch
+
+SERVED_NAME = "model"
+_LAUNCHERS = Path(__file__).with_name("launchers")
+VLLM_START_S = 600.0
+"""the first start compiles: 80 s on a quiet machine, 260 s on a busy one; later ones load the compiled code"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmPeer:
+    """See `port.Peer`. vLLM's CPU build with torch.compile, its default."""
+
+    name: str = "vllm"
+    title: str = "vLLM (CPU build, torch.compile)"
+    baseline_class: BaselineClass = BaselineClass.competent
+    precision: Precision = Precision.same_bytes
+    adapter: str = "vllm"
+    dtypes: tuple[str, ...] = ("bf16", "f32")
+    install_command: str = "vibeserve peers install vllm"
+
+    def installed_version(self) -> str | None:
+        record = read_record(get_recipe("vllm"))
+        return None if record is None else record.version
+
+    def model_name(self, options: PeerOptions) -> str:
+        return SERVED_NAME
+
+    def flags(self, options: PeerOptions) -> tuple[str, ...]:
+        flags = ["--dtype", TORCH_DTYPES[options.dtype], "--max-model-len", str(options.max_sequence_tokens)]
+        # every prompt opens with a nonce, so prefix caching could only cost
+        flags += ["--max-num-seqs", str(options.max_concurrency), "--no-enable-prefix-caching"]
+        return (*flags, *options.flags)
+
+    def launch(self, options: PeerOptions) -> Launch:
+        from vibeserve.service import Launch
+
+        compiled = cache_dir() / "peers" / f"{prefix_of(get_recipe('vllm')).name}-compiled"
+        compiled.mkdir(parents=True, exist_ok=True)
+        program = ("{python}", "-m", "vllm.entrypoints.openai.api_server", "--model", f"{{model_dir}}/{options.dtype}")
+        return Launch(
+            name=self.name,
+            argv=(
+                *program,
+                *("--served-model-name", SERVED_NAME, "--host", "{host}", "--port", "{port}"),
+                *self.flags(options),
+            ),
+            workdir=options.model_dir / options.dtype,
+            model_dir=options.model_dir,
+            writable=(compiled,),
+            python=prefix_of(get_recipe("vllm")) / "bin" / "python",
+            env=_vllm_environment(compiled),
+            ready_timeout_s=VLLM_START_S,
+            local_sockets=True,
+        )
+
+    def precision_facts(self, options: PeerOptions) -> PrecisionFacts:
+        bits = DTYPE_BITS[options.dtype]
+        return PrecisionFacts(
+            weight_bits=bits, kv_bits=bits, weight_bytes=safetensors_bytes(options.model_dir / options.dtype)
+        )
+
+
+def _vllm_environment(compiled: Path) -> dict[str, str]:
+    """1 GiB holds 45 sequences of 1,024 tokens of a 135M model; binding of cores is the wall's."""
+    return {
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_CACHE_ROOT": str(compiled),
+        "TORCHINDUCTOR_CACHE_DIR": str(compiled / "inductor"),
+        "VLLM_LOGGING_LEVEL": "WARNING",
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlamaCppPeer:
+    """See `port.Peer`. llama.cpp's own server on the GGUF as shipped."""
+
+    name: str = "llama_cpp"
+    title: str = "llama.cpp server (GGUF as shipped)"
+    baseline_class: BaselineClass = BaselineClass.competent
+    precision: Precision = Precision.any
+    adapter: str = "llama_cpp"
+    dtypes: tuple[str, ...] = ()
+    install_command: str = "vibeserve peers install llama_cpp"
+
+    def installed_version(self) -> str | None:
+        record = read_record(get_recipe("llama_cpp"))
+        return None if record is None else record.version
+
+    def model_name(self, options: PeerOptions) -> str:
+        return SERVED_NAME
+
+    def flags(self, options: PeerOptions) -> tuple[str, ...]:
+        flags = ("--slots", str(options.max_concurrency), "--context-tokens", str(options.max_sequence_tokens))
+        return (*flags, *options.flags)
+
+    def launch(self, options: PeerOptions) -> Launch:
+        from vibeserve.service import Launch
+
+        script = str(_LAUNCHERS / "llama_cpp_server.py")
+        gguf = str(_gguf(options.model_dir))
+        return Launch(
+            name=self.name,
+            argv=(
+                *(
+                    "{python}",
+                    script,
+                    "--model",
+                    gguf,
+                    "--host",
+                    "{host}",
+                    "--port",
+                    "{port}",
+                    "--threads",
+                    "{threads}",
+                ),
+                *self.flags(options),
+            ),
+            workdir=_LAUNCHERS,
+            model_dir=options.model_dir,
+            python=prefix_of(get_recipe("llama_cpp")) / "bin" / "python",
+        )
+
+    def precision_facts(self, options: PeerOptions) -> PrecisionFacts:
+        from vibeserve.weights import read_model_dir
+
+        size = _gguf(options.model_dir).stat().st_size
+        parameters = read_model_dir(options.model_dir).num_parameters
+        return PrecisionFacts(weight_bits=round(8 * size / parameters, 2), kv_bits=16, weight_bytes=size)
+
+
+def _gguf(model_dir: Path) -> Path:
+    found = sorted((model_dir / "original").glob("*.gguf"))
+    if not found:
+        raise SpecError(
+            f"peer 'llama_cpp' reads a GGUF, and {model_dir.name}/original holds none",
+            hint="declare a model whose source is a GGUF, or leave llama_cpp out of baseline",
+        )
+    return found[0]

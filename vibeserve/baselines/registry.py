@@ -1,0 +1,69 @@
+"""The peers by name, and whether a declared one is here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vibeserve.baselines.own_environment import LlamaCppPeer, VllmPeer
+from vibeserve.baselines.port import Peer
+from vibeserve.baselines.scaffold import ScaffoldPeer
+from vibeserve.baselines.transformers_serve import TransformersPeer
+from vibeserve.errors import MissingBaselineError, SpecError
+from vibeserve.spec import Baseline, BaselineClass
+
+PEERS: dict[str, Peer] = {
+    peer.name: peer
+    for peer in (
+        TransformersPeer(
+            name="transformers",
+            title="transformers serve, one request at a time",
+            baseline_class=BaselineClass.naive,
+            continuous_batching=False,
+        ),
+        TransformersPeer(
+            name="transformers_cb",
+            title="transformers serve --continuous-batching",
+            baseline_class=BaselineClass.competent,
+            continuous_batching=True,
+        ),
+        VllmPeer(),
+        LlamaCppPeer(),
+        ScaffoldPeer(),
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Availability:
+    """Whether a declared baseline can be measured. `reason` is the text of a `skipped` row, empty when it can."""
+
+    name: str
+    version: str | None
+    reason: str = ""
+
+
+def get_peer(name: str) -> Peer:
+    """The peer of that name; `SpecError` lists the known ones."""
+    if name not in PEERS:
+        raise SpecError(f"baseline: unknown peer '{name}'", problems=[f"valid: {', '.join(sorted(PEERS))}"])
+    return PEERS[name]
+
+
+def installed_version(name: str) -> str | None:
+    """Exact version of the peer on this machine, or None."""
+    return get_peer(name).installed_version()
+
+
+def check_available(name: str, declared: Baseline) -> Availability:
+    """Version of a declared baseline, or why it is skipped.
+
+    `MissingBaselineError` (exit 5, with the install command) when a required one is absent or of another version.
+    """
+    peer = get_peer(name)
+    version = peer.installed_version()
+    if version is not None and declared.version in ("", version):
+        return Availability(name=name, version=version)
+    if declared.required:
+        raise MissingBaselineError(name, install=peer.install_command)
+    found = "not installed" if version is None else f"version {version} is installed, {declared.version} is declared"
+    return Availability(name=name, version=None, reason=f"{found}; {peer.install_command}")

@@ -1,0 +1,112 @@
+"""From declared baselines to rivals: which are here, in which version, and what a calibration chose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vibeserve.baselines import Bench as CalibrationBench
+from vibeserve.baselines import PeerOptions, calibrate, check_available, get_peer
+from vibeserve.core.documents import from_data
+from vibeserve.core.manifest import BaselineValue
+from vibeserve.progress import Progress
+from vibeserve.rivals import Rival
+from vibeserve.roles.workbench import Workbench
+from vibeserve.spec import Baseline
+from vibeserve.workloads import Pool, request_stream
+
+CALIBRATION_WINDOW_S = 10.0
+DEFAULT_CONCURRENCY = 16
+"""of a workload with open loops only"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """Document: one declared baseline as it was found here."""
+
+    name: str
+    state: str
+    """ready or skipped"""
+    version: str = ""
+    dtype: str = ""
+    flags: tuple[str, ...] = ()
+    note: str = ""
+    """what the calibration measured, or why it is skipped"""
+
+
+def resolve_baselines(bench: Workbench, *, progress: Progress) -> list[Resolved]:
+    """Check every declared baseline and calibrate those that have a choice.
+
+    Raises MissingBaselineError for a required one that is not installed; an optional one is a skipped row.
+    """
+    rows = []
+    for name, declared in sorted(bench.plan.spec.baseline.items()):
+        row = _resolve(bench, name, declared)
+        progress.event("baselines", f"{name} {row.version}: {row.state}{', ' + row.note if row.note else ''}")
+        rows.append(row)
+    return rows
+
+
+def load_rivals(bench: Workbench, documents: Sequence[Any]) -> tuple[list[Rival], list[BaselineValue]]:
+    """Rivals to start, and the rows of those that are skipped."""
+    rivals: list[Rival] = []
+    skipped: list[BaselineValue] = []
+    for document in documents:
+        row = from_data(Resolved, document)
+        declared = bench.plan.spec.baseline[row.name]
+        if row.state == "ready":
+            rivals.append(_rival(bench, row, declared))
+        else:
+            skipped.append(
+                BaselineValue(
+                    name=row.name, baseline_class=declared.baseline_class.value, version=row.version,
+                    precision=declared.precision.value, state="skipped", note=row.note,
+                )
+            )  # fmt: skip
+    return rivals, skipped
+
+
+def peer_options(bench: Workbench, declared: Baseline, *, dtype: str, flags: Sequence[str]) -> PeerOptions:
+    """What a peer is asked to serve: the plan's largest load at its longest sequences."""
+    workload = bench.plan.spec.workload
+    return PeerOptions(
+        model_dir=bench.model.path, dtype=dtype, scratch_dir=bench.run_dir / "peers", flags=tuple(flags),
+        max_concurrency=max((load.concurrency for load in workload.loads.values()), default=0) or DEFAULT_CONCURRENCY,
+        max_sequence_tokens=workload.prompt_tokens_max + workload.output_tokens_max,
+    )  # fmt: skip
+
+
+def _resolve(bench: Workbench, name: str, declared: Baseline) -> Resolved:
+    available = check_available(name, declared)
+    if available.version is None:
+        return Resolved(name=name, state="skipped", note=available.reason)
+    peer = get_peer(name)
+    dtypes = tuple(declared.dtypes) or peer.dtypes
+    options = peer_options(bench, declared, dtype=dtypes[0] if dtypes else "", flags=declared.flags)
+    chosen = calibrate(name, options=options, dtypes=dtypes, bench=_calibration_bench(bench, name))
+    speeds = ", ".join(f"{dtype} {speed:g} tok/s" for dtype, speed in chosen.tokens_per_s.items())
+    note = f"{chosen.dtype}, calibrated at {chosen.load}: {speeds}" if speeds else chosen.dtype
+    return Resolved(name=name, state="ready", version=chosen.version, dtype=chosen.dtype, flags=tuple(declared.flags), note=note)
+
+
+def _calibration_bench(bench: Workbench, name: str) -> CalibrationBench:
+    plan = bench.plan
+    return CalibrationBench(
+        host=bench.host, tier=bench.tier, engine_cpus=plan.engine_cpus, client_cpus=plan.client_cpus, threads=plan.threads,
+        run_dir=bench.run_dir / name, load=bench.load_point(plan.spec.workload.headline_load), tokenizer=bench.tokenizer,
+        requests=lambda: request_stream(plan.spec.workload, tokenizer=bench.tokenizer, pool=Pool.visible, seed=0),
+        window_s=CALIBRATION_WINDOW_S * plan.spec.evaluation.window_scale,
+    )  # fmt: skip
+
+
+def _rival(bench: Workbench, row: Resolved, declared: Baseline) -> Rival:
+    peer = get_peer(row.name)
+    options = peer_options(bench, declared, dtype=row.dtype, flags=row.flags)
+    launch = peer.launch(options)
+    precision = peer.precision_facts(options)
+    return Rival(
+        name=row.name, baseline_class=declared.baseline_class.value, precision=declared.precision.value, version=row.version,
+        flags=peer.flags(options), is_required=declared.required, launch=launch, adapter=peer.adapter,
+        model=peer.model_name(options), note=row.note, weight_bits=precision.weight_bits, kv_bits=precision.kv_bits,
+    )  # fmt: skip
