@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from invoke import Collection, Context, task
+from invoke.collection import Collection
+from invoke.context import Context
+from invoke.tasks import task
 
 from vibeserve.cli.verbs import namespace as verbs
 

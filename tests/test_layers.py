@@ -24,7 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("roles", "rivals"),
     ("rounds", "resolution", "results"),
     ("certification",),
-    ("synthesis",),
+    ("synthesis", "reverification"),
     ("artifact", "report"),
     ("build",),
     ("cli",),

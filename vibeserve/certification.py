@@ -15,6 +15,7 @@ from vibeserve.accuracy import Scores
 from vibeserve.audit import Snapshot
 from vibeserve.core.manifest import BaselineValue, Golden, GoldenReply, MetricResult
 from vibeserve.core.nouns import Reply, Verdict
+from vibeserve.plan import Plan
 from vibeserve.progress import Progress
 from vibeserve.results import WINNER, Measured, Screened, metric_results
 from vibeserve.rivals import Rival
@@ -40,6 +41,18 @@ class Extent:
     window_s: float
     warmup_s: float
     screen_window_s: float
+
+
+def certify_extent(plan: Plan) -> Extent:
+    """Loads, starts, pairs and windows of the plan's certification; the headline load comes first."""
+    workload, schedule = plan.spec.workload, plan.schedule
+    others = [name for name in workload.loads if name != workload.headline_load]
+    loads = (workload.headline_load, *(others if plan.spec.evaluation.loads == "all" else ()))
+    return Extent(
+        loads=loads, num_starts=schedule.certify_starts, num_pairs=schedule.certify_pairs,
+        window_s=schedule.certify_window_s, warmup_s=schedule.certify_warmup_s,
+        screen_window_s=schedule.screen_window_s,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

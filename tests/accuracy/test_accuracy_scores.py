@@ -81,9 +81,8 @@ def with_logprobs(*differences: float) -> Scores:
 def test_served_logprobs_are_held_to_mean_and_p99() -> None:
     assert classes(with_logprobs(*[0.04] * 100), Tolerances()) == []
     refusals, figures = accuracy_refusals(with_logprobs(*[0.06] * 100), tolerances=Tolerances())
-    assert [refusal.text for refusal in refusals] == [
-        "served log-probabilities: mean difference from the reference's 0.0600 nats, at most 0.05 is allowed (100 tokens)"
-    ]
+    found = "mean difference from the reference's 0.0600 nats, at most 0.05 is allowed"
+    assert [refusal.text for refusal in refusals] == [f"served log-probabilities: {found} (100 tokens)"]
     assert figures["logprob_mean"] == pytest.approx(0.06) and figures["num_logprobs"] == 100
     assert classes(with_logprobs(*[0.0] * 98, -0.4, -0.4), Tolerances()) == ["wrong_logprobs"]
     assert classes(with_logprobs(*[0.0] * 99, -0.4), Tolerances()) == []

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from served_replies import make_reply
+
 from vibeserve.accuracy import reply_refusals
 from vibeserve.core.nouns import Chunk, PromptRequest, Reply, Usage
 from vibeserve.spec import Workload

@@ -180,6 +180,9 @@ def test_declared_numbers_of_a_gpu_are_used_as_they_are() -> None:
     assert {ceiling.bound_by for ceiling in plan.ceilings} == {"weights", "bandwidth", "compute"}
     (ttft,) = [ceiling.value for ceiling in plan.ceilings if ceiling.metric == "ttft_p50"]
     assert ttft == pytest.approx(2 * 134515008 * 128 / 121e12)
+    anything = plan_of("hardware=l4", "evaluation.precision=any", facts=dataclasses.replace(FACTS, gpus=(gpu,)))
+    (ttft,) = [ceiling.value for ceiling in anything.ceilings if ceiling.metric == "ttft_p50"]
+    assert ttft == pytest.approx(2 * 134515008 * 128 / 242e12)
 
 
 def test_an_architecture_without_scaffold_is_refused() -> None:

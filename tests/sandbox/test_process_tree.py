@@ -265,3 +265,15 @@ def test_bubblewrap_that_cannot_start_is_an_infrastructure_error(tmp_path: Path,
     monkeypatch.setattr(launch, "find_bwrap", lambda: "/bin/false")
     with pytest.raises(InfraError, match="bubblewrap did not start"):
         spawn(["/bin/true"], wall=Wall(tier=Tier.A, workdir=tmp_path), log=tmp_path / "log")
+
+
+def test_a_terminals_interrupt_does_not_reach_the_inside(make_wall, start) -> None:
+    process = start("import time; time.sleep(60)", wall=make_wall())
+    groups = {os.getpgid(pid) for pid in (process.pid, *process.descendants())}
+    assert os.getpgrp() not in groups
+
+
+def test_no_signal_is_ignored_or_blocked_inside(make_wall, tmp_path: Path) -> None:
+    show = "while read -r key value; do case $key in SigIgn:|SigBlk:) echo $value;; esac; done < /proc/self/status"
+    done = run(["/bin/sh", "-c", show], wall=make_wall(), log=tmp_path / "log", timeout_s=20)
+    assert done.log_tail.split() == ["0" * 16] * 2

@@ -248,7 +248,8 @@ def test_controller_imports_nothing_heavy() -> None:
     import sys
 
     modules = "'torch', 'transformers', 'openai', 'tokenizers', 'dacite'"
-    code = f"import sys, vibeserve.weights, vibeserve.accuracy, vibeserve.workloads\nprint([m for m in ({modules}) if m in sys.modules])"
+    imports = "import sys, vibeserve.weights, vibeserve.accuracy, vibeserve.workloads"
+    code = f"{imports}\nprint([m for m in ({modules}) if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

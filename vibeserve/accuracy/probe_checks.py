@@ -206,7 +206,7 @@ def check_disconnect(session: ProbeSession) -> None:
         stream = session.client.completions.create(
             model=session.model, prompt=session.new_prompt().prompt, max_tokens=64, stream=True
         )
-        next(iter(stream))
+        expect(next(iter(stream), None) is not None, "a stream ends without an event")
         stream.close()
     served = session.complete(session.first.prompt, max_tokens=2)
     expect(served.token_ids == session.greedy.token_ids[:2], "a request after clients went away is answered wrongly")

@@ -97,7 +97,7 @@ class ProbeSession:
         return self.complete(self.first.prompt)
 
     def _smallest_gap(self, prompt: str) -> float:
-        """Smallest difference between the two best log-probabilities of a greedy text; -inf when the server gives none."""
+        """Smallest difference between the two best log-probabilities of a greedy text; -inf where there are none."""
         answer = self.client.completions.create(
             model=self.model,
             prompt=prompt,

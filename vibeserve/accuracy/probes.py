@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import httpx2
 import openai
 
 from vibeserve.accuracy.probe_checks import CHECK_FUNCTIONS
@@ -19,7 +20,7 @@ from vibeserve.accuracy.probe_session import ProbeFailure, ProbeSession
 from vibeserve.accuracy.probing import CHECKS, ProbeCheck, ProbeReport
 from vibeserve.core.documents import canonical_json
 
-MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+MALFORMED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
 """what reading an answer of another shape raises"""
 
 
@@ -55,7 +56,8 @@ def _detail(name: str, session: ProbeSession) -> str:
         return f"answered {error.status_code}: {str(error.message)[:200]}"
     except openai.OpenAIError as error:
         return f"{type(error).__name__}: {str(error)[:200]}"
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, httpx2.HTTPError) as error:
+        # the client wraps what fails while connecting, not what fails in the middle of a stream
         return f"no answer: {type(error).__name__}"
     except MALFORMED as error:
         return f"answer of another shape: {type(error).__name__}: {str(error)[:200]}"

@@ -210,9 +210,10 @@ def _find_stale(complete: Sequence[_Checked], _: Collection[int]) -> Iterator[st
         head = item.reply.token_ids[:COPY_HEAD_TOKENS]
         if len(head) >= MIN_COPY_TOKENS and len(set(head)) >= MIN_COPY_DISTINCT:
             groups[head].append(item)
-    for group in groups.values():
-        if len({item.prompt_ids for item in group}) > 1:
-            yield from (f"{_name(item)} repeats the reply to another prompt" for item in group[1:])
+    suspects = [item for group in groups.values() if len({item.prompt_ids for item in group}) > 1 for item in group[1:]]
+    # small models run into the same loop from different prompts; a single stale reply is far off under the reference
+    if len(suspects) > MAX_SUSPECT_SHARE * len(complete):
+        yield from (f"{_name(item)} repeats the reply to another prompt" for item in suspects)
 
 
 _CHECKS = (

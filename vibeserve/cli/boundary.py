@@ -18,9 +18,10 @@ def within_boundary(command: Callable[[list[str]], int], argv: list[str]) -> int
     except VibeServeError as error:
         sys.stderr.write(f"vibeserve: {error}\n")
         if "--json" in argv:
-            from vibeserve.cli.output import write_json
+            import json
 
-            write_json(error_document(error))
+            # one line: a build with --json prints a document per line
+            sys.stdout.write(json.dumps(error_document(error)) + "\n")
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("vibeserve: interrupted\n")

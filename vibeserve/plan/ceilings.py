@@ -58,9 +58,11 @@ def compute_ceilings(spec: Spec, *, bandwidth: Bandwidth) -> tuple[Ceiling, ...]
 
 
 def tflops_of(spec: Spec) -> float:
-    """Declared arithmetic rate for the model's dtype; 0 = not declared."""
-    per_device = spec.hardware.tflops_f32 if spec.model.dtype == "float32" else spec.hardware.tflops_bf16
-    return per_device * spec.hardware.count
+    """Declared arithmetic rate for the model's dtype, or the highest one where any precision may serve; 0 = none."""
+    hardware = spec.hardware
+    if spec.evaluation.precision is Precision.any:
+        return max(hardware.tflops_f32, hardware.tflops_bf16, hardware.tops_int8) * hardware.count
+    return (hardware.tflops_f32 if spec.model.dtype == "float32" else hardware.tflops_bf16) * hardware.count
 
 
 def _decode(spec: Spec, load: str, *, bandwidth: Bandwidth) -> Iterator[Ceiling]:

@@ -15,8 +15,11 @@ import signal
 import sys
 from dataclasses import dataclass, fields
 
+from vibeserve.sandbox.tree import kill_all
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 36, 24, 38
 _CANNOT_CONFINE = 125
+_AWAITED = {signal.SIGTERM, signal.SIGCHLD}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,9 @@ def confine(task: Confinement) -> None:
 
 def _execute(task: Confinement) -> None:
     """In the forked child: never returns."""
+    # the interpreter ignores these two; the command must not inherit that
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     try:
         os.setsid()
         confine(task)
@@ -91,43 +97,47 @@ def _execute(task: Confinement) -> None:
     os._exit(_CANNOT_CONFINE)
 
 
-def _kill_tree() -> None:
-    from vibeserve.sandbox.tree import kill_all
+def _supervise(child: int) -> int:
+    """Reap everything until `child` ends or SIGTERM comes; the exit status in the shell's form.
 
-    kill_all(os.getpid())
+    Both signals are blocked and taken one at a time: on the controller's death SIGTERM comes once for each of its
+    threads that ends, and nothing may interrupt the killing.
+    """
+    while signal.sigwait(_AWAITED) == signal.SIGCHLD:
+        # one SIGCHLD may stand for several ends
+        while (ended := _reap()) is not None:
+            pid, status = ended
+            if pid == child:
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else 128 - code
+    return 128 + signal.SIGTERM
 
 
-def _await(child: int) -> int:
-    """Reap everything until `child` ends; its exit status in the shell's form."""
-    while True:
-        pid, status = os.waitpid(-1, 0)
-        if pid == child:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
+def _reap() -> tuple[int, int] | None:
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, status) if pid != 0 else None
 
 
 def main() -> None:
     """Run the command of the document on standard input."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     data = json.load(sys.stdin)
     task = Confinement(**{item.name: data[item.name] for item in fields(Confinement)})
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-    def end(_number: int, _frame: object) -> None:
-        _kill_tree()
-        os._exit(128 + signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, end)
     if os.getppid() != task.parent:
         os._exit(128 + signal.SIGTERM)
     child = os.fork()
     if child == 0:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
         _execute(task)
-    code = _await(child)
-    _kill_tree()
+    code = _supervise(child)
+    kill_all(os.getpid())
     os._exit(code)
 
 

@@ -139,6 +139,7 @@ def _start_bwrap(
             pass_fds=(info_in, block_out, filter_fd),
             env=wall_environment(wall, tmp=TMP, tree_id=tree_id),
             cwd="/",
+            start_new_session=True,  # Ctrl-C in the terminal is for the controller, which then stops its servers
         )
     finally:
         for descriptor in (info_in, block_out, filter_fd, log_fd):
@@ -189,6 +190,7 @@ def _spawn_supervised(argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
             stderr=log_fd,
             env={"VIBESERVE_TREE": tree_id},
             cwd="/",
+            start_new_session=True,
         )
     finally:
         os.close(log_fd)

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from vibeserve.accuracy import ProbeCheck, ProbeReport, probe_refusals, probe_server, read_probe_report
+from vibeserve.accuracy.probing import CHECKS
+from vibeserve.core.paths import data_dir
+from vibeserve.errors import InfraError
+
+
+class CannedServer(BaseHTTPRequestHandler):
+    """Answers every request alike: what a server looks like that computes nothing."""
+
+    protocol_version = "HTTP/1.1"
+    completion = {
+        "id": "x",
+        "object": "text_completion",
+        "created": 1,
+        "model": "canned",
+        "choices": [
+            {"index": 0, "text": " same", "finish_reason": "length", "token_ids": [300] * 12, "logprobs": None}
+        ],
+        "usage": {"prompt_tokens": 32, "completion_tokens": 12, "total_tokens": 44},
+    }
+
+    def do_GET(self) -> None:
+        self._answer({"object": "list", "data": [{"id": "canned", "object": "model", "created": 1, "owned_by": "x"}]})
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(self.completion)
+
+    def _answer(self, document: object) -> None:
+        body = json.dumps(document).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def canned_url() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), CannedServer)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def failed(report: ProbeReport) -> dict[str, str]:
+    return {refusal.reason_class: refusal.text for refusal in probe_refusals(report)}
+
+
+def test_every_declared_probe_exists() -> None:
+    from vibeserve.accuracy.probe_checks import CHECK_FUNCTIONS
+
+    assert set(CHECK_FUNCTIONS) == set(CHECKS)
+
+
+def test_server_that_computes_nothing_fails_what_it_fakes(
+    canned_url: str, tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    report = probe_server(canned_url, model_dir=tiny_model_dir, seed=1, run_dir=tmp_path, timeout_s=60)
+    refused = failed(report)
+    assert [check.name for check in report.checks] == list(CHECKS)
+    assert {"health", "models"}.isdisjoint(refused)
+    assert refused["completion"] == "the text is not the decoding of the ids"
+    assert refused["max_tokens"] == "12 ids for max_tokens 1"
+    assert refused["seeded_sampling"] == "4 seeds at temperature 1 give one and the same text"
+    assert refused["a_b_a"] == "another prompt gives the same answer"
+    assert refused["bad_request"] == "a negative max_tokens answers 200, not a 4xx"
+    assert refused["unknown_model"] == "an unknown model is served"
+    assert refused["request_id"] == "x-request-id does not come back"
+    assert refused["long_prompt"] == "usage reports 32 prompt tokens for 200"
+    assert {"metrics", "stop_string", "logprobs", "json_schema", "chat", "disconnect"} <= set(refused)
+
+
+def test_server_that_is_gone_fails_every_probe(tiny_model_dir: Path, tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{holder.getsockname()[1]}"
+        report = probe_server(url, model_dir=tiny_model_dir, seed=1, run_dir=tmp_path, timeout_s=60)
+    assert set(failed(report)) == set(CHECKS)
+
+
+def test_time_that_is_over_fails_the_rest(canned_url: str, tiny_model_dir: Path, tmp_path: Path) -> None:
+    report = probe_server(canned_url, model_dir=tiny_model_dir, seed=1, run_dir=tmp_path, timeout_s=0)
+    assert set(failed(report).values()) == {"not run: the probes' time was over"}
+
+
+def test_missing_check_is_refused() -> None:
+    complete = ProbeReport(checks=tuple(ProbeCheck(name=name, ok=True) for name in CHECKS))
+    assert probe_refusals(complete) == []
+    shortened = ProbeReport(checks=complete.checks[1:])
+    assert [(refusal.gate, refusal.reason_class, refusal.text) for refusal in probe_refusals(shortened)] == [
+        ("probe", "health", "the check did not run")
+    ]
+
+
+def test_what_is_no_report_is_infrastructure() -> None:
+    with pytest.raises(InfraError, match="the probes answered no report"):
+        read_probe_report("PASS")
+    with pytest.raises(InfraError, match="the probes answered no report"):
+        read_probe_report('{"checks": [{"name": "health"}]}')
+
+
+def test_child_that_cannot_run_is_infrastructure(tmp_path: Path) -> None:
+    with pytest.raises(InfraError, match=r"the probes could not run \(exit 1\)\n  \| "):
+        probe_server("http://127.0.0.1:9", model_dir=tmp_path, seed=1, run_dir=tmp_path, timeout_s=5)
+
+
+@pytest.fixture
+def scaffold_url(tiny_model_dir: Path, tmp_path: Path) -> Iterator[str]:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = holder.getsockname()[1]
+    argv = [
+        sys.executable,
+        "-m",
+        "runtime",
+        "--model-dir",
+        str(tiny_model_dir),
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    with (tmp_path / "server.log").open("wb") as log:
+        server = subprocess.Popen(
+            [*argv, "--threads", "1"], cwd=data_dir("templates") / "runtime" / "text", stdout=log, stderr=log
+        )
+    try:
+        _await_health(f"http://127.0.0.1:{port}/health", server)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _await_health(url: str, server: subprocess.Popen[bytes]) -> None:
+    for _ in range(600):
+        assert server.poll() is None
+        try:
+            with urllib.request.urlopen(url):
+                return
+        except urllib.error.URLError:
+            time.sleep(0.2)
+    raise AssertionError("the scaffold did not become healthy")
+
+
+@pytest.mark.slow
+def test_scaffold_passes_every_probe(scaffold_url: str, tiny_model_dir: Path, tmp_path: Path) -> None:
+    report = probe_server(scaffold_url, model_dir=tiny_model_dir, seed=1, run_dir=tmp_path, timeout_s=200)
+    assert failed(report) == {}
