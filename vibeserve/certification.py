@@ -126,7 +126,9 @@ class Certifier:
             value = throughput[rival.name]
             if not rival.is_required and value < SCREEN_SHARE * best:
                 collected.screened.append(Screened(rival=rival, output_throughput=value))
-                self._progress.event("certify", f"{rival.name} is screened out: {value:.1f} tok/s, the best has {best:.1f}")
+                self._progress.event(
+                    "certify", f"{rival.name} is screened out: {value:.1f} tok/s, the best has {best:.1f}"
+                )
         out = {row.rival.name for row in collected.screened}
         return [rival for rival in rivals if rival.name not in out]
 
@@ -169,7 +171,9 @@ class Certifier:
                 collected.startup_s.setdefault(name, []).append(each.startup_s)
             for load in extent.loads:
                 seed = collected.seeds[f"{load}/{start}"] = secrets.randbits(31)
-                self._progress.event("certify", f"start {start + 1} of {extent.num_starts}, load {load}: {', '.join(servers)}")
+                self._progress.event(
+                    "certify", f"start {start + 1} of {extent.num_starts}, load {load}: {', '.join(servers)}"
+                )
                 series = self._evaluator.compare(
                     entrants, load=load, pool=Pool.certification, seed=seed, num_pairs=extent.num_pairs,
                     window_s=extent.window_s, warmup_s=extent.warmup_s,
@@ -181,7 +185,13 @@ class Certifier:
                     each.stop(drain_s=0)
 
     def _conclude(
-        self, workspace: Path, kept: Sequence[Rival], skipped: Sequence[BaselineValue], *, collected: _Collected, before: Snapshot
+        self,
+        workspace: Path,
+        kept: Sequence[Rival],
+        skipped: Sequence[BaselineValue],
+        *,
+        collected: _Collected,
+        before: Snapshot,
     ) -> Certification:
         replies = [reply for load in collected.series for reply in collected.winner_replies(load)]
         with self._progress.busy("certify", f"re-scoring {len(replies)} replies under the f32 reference"):

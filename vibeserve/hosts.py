@@ -35,8 +35,8 @@ class Host(Protocol):
         """A TCP port that was free on its loopback a moment ago."""
         ...
 
-    def spawn(self, argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
-        """Start a walled process tree."""
+    def spawn(self, argv: Sequence[str], *, wall: Wall, log: Path, record_dir: Path | None = None) -> Process:
+        """Start a walled process tree, recorded in `record_dir` for `sweep_orphans`."""
         ...
 
     def run(self, argv: Sequence[str], *, wall: Wall, log: Path, timeout_s: float) -> Finished:
@@ -71,8 +71,8 @@ class LocalHost:
             port: int = probe.getsockname()[1]
         return port
 
-    def spawn(self, argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
-        return sandbox.spawn(argv, wall=wall, log=log)
+    def spawn(self, argv: Sequence[str], *, wall: Wall, log: Path, record_dir: Path | None = None) -> Process:
+        return sandbox.spawn(argv, wall=wall, log=log, record_dir=record_dir)
 
     def run(self, argv: Sequence[str], *, wall: Wall, log: Path, timeout_s: float) -> Finished:
         return sandbox.run(argv, wall=wall, log=log, timeout_s=timeout_s)

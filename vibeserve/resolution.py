@@ -87,7 +87,9 @@ def _resolve(bench: Workbench, name: str, declared: Baseline) -> Resolved:
     chosen = calibrate(name, options=options, dtypes=dtypes, bench=_calibration_bench(bench, name))
     speeds = ", ".join(f"{dtype} {speed:g} tok/s" for dtype, speed in chosen.tokens_per_s.items())
     note = f"{chosen.dtype}, calibrated at {chosen.load}: {speeds}" if speeds else chosen.dtype
-    return Resolved(name=name, state="ready", version=chosen.version, dtype=chosen.dtype, flags=tuple(declared.flags), note=note)
+    return Resolved(
+        name=name, state="ready", version=chosen.version, dtype=chosen.dtype, flags=tuple(declared.flags), note=note
+    )
 
 
 def _calibration_bench(bench: Workbench, name: str) -> CalibrationBench:

@@ -91,7 +91,10 @@ def _row(
     baselines = [
         _baseline_row(measured, pooled, rival, metric=metric, load=load, ours=value) for rival in measured.rivals
     ]
-    baselines += [_screened_row(item, metric=metric, ours=value, is_headline_load=load == spec.workload.headline_load) for item in measured.screened]
+    baselines += [
+        _screened_row(item, metric=metric, ours=value, is_headline_load=load == spec.workload.headline_load)
+        for item in measured.screened
+    ]
     role = role_of(metric.name, load, spec=spec)
     return MetricResult(
         name=metric.name, unit=metric.unit, direction=metric.direction, role=role, load=load, candidate=value,
@@ -108,7 +111,13 @@ def _value(measured: Measured, pooled: dict[str, list[dict[str, float]]], *, met
 
 
 def _baseline_row(
-    measured: Measured, pooled: dict[str, list[dict[str, float]]], rival: Rival, *, metric: Metric, load: str, ours: float
+    measured: Measured,
+    pooled: dict[str, list[dict[str, float]]],
+    rival: Rival,
+    *,
+    metric: Metric,
+    load: str,
+    ours: float,
 ) -> BaselineValue:
     theirs = _value(measured, pooled, metric=metric, name=rival.name)
     interval = _interval(measured.series[load], pooled, rival.name, metric=metric)
@@ -145,7 +154,14 @@ def _screened_row(item: Screened, *, metric: Metric, ours: float, is_headline_lo
 
 
 def _blank(
-    rival: Rival, *, value: float | None, ratio: float | None, ci_low: float | None, ci_high: float | None, note: str, state: str
+    rival: Rival,
+    *,
+    value: float | None,
+    ratio: float | None,
+    ci_low: float | None,
+    ci_high: float | None,
+    note: str,
+    state: str,
 ) -> BaselineValue:
     return BaselineValue(
         name=rival.name, baseline_class=rival.baseline_class, version=rival.version, flags=rival.flags,

@@ -97,7 +97,9 @@ def _attempt(
 ) -> RoundResult:
     """The round's boundary: what goes wrong in here is an outcome, not an exception."""
     name = f"r{number:02d}a{attempt}"
-    record = Round(number=number, proposal=proposal, candidate=None, outcome=Outcome.CRASHED, reason="", attempts=attempt)
+    record = Round(
+        number=number, proposal=proposal, candidate=None, outcome=Outcome.CRASHED, reason="", attempts=attempt
+    )
     try:
         proposal, offered = _offer(team, proposal, name=name)
         record = replace(record, proposal=proposal, candidate=offered.candidate)
@@ -125,13 +127,17 @@ def _offer(team: Team, proposal: Proposal, *, name: str) -> tuple[Proposal, Chec
     return proposal, commit(team, workspace, name=name, proposal=proposal)
 
 
-def commit(team: Team, workspace: Path, *, name: str, proposal: Proposal | None, parent: str | None = None) -> Checkpoint:
+def commit(
+    team: Team, workspace: Path, *, name: str, proposal: Proposal | None, parent: str | None = None
+) -> Checkpoint:
     """Freeze a workspace as a candidate: a commit under the run's own refs."""
     title = proposal.title if proposal else "round 0: the seed"
     sha = team.store.commit(workspace, parent=parent, message=title, ref=f"refs/vibeserve/{team.run_id}/{name}")
     origin = team.implementer.origin or origin_of(proposal)
     candidate = Candidate(candidate_id=name, commit=sha, workspace=str(workspace), origin=origin)
-    assembled = Assembled(components=proposal.components, parameters=dict(proposal.parameters)) if proposal else Assembled()
+    assembled = (
+        Assembled(components=proposal.components, parameters=dict(proposal.parameters)) if proposal else Assembled()
+    )
     team.clock.declare(name, factor=expected_factor(team.skills, assembled))
     return Checkpoint(candidate=candidate, assembled=assembled, workspace=workspace, num_lines=count_lines(workspace))
 
@@ -207,7 +213,9 @@ def _judge_and_measure(
     if screening.server is None:
         verdict = Verdict(refusals=(*screening.refusals, *added), checks=screening.checks)
         outcome = _screening_outcome(screening)
-        return RoundResult(record=replace(record, outcome=outcome, reason=screening.refusals[0].feedback, verdict=verdict))
+        return RoundResult(
+            record=replace(record, outcome=outcome, reason=screening.refusals[0].feedback, verdict=verdict)
+        )
     series = _measure(team, screening.server, incumbent=incumbent, name=name, seed=seed)
     ours, theirs = series[name], series[incumbent.candidate.candidate_id]
     verdict, _ = team.judge.verdict(

@@ -97,8 +97,12 @@ def synthesize(
             team.progress.event("synthesize", "no card that is left promises a gain")
             break
         number = len(search.entries)
-        team.progress.event(f"round {number}", f"{proposal.title}: {proposal.hypothesis}; forecast x{proposal.forecast_ratio:g}")
-        result = run_round(team, proposal, number=number, incumbent=search.incumbent, state=state, noise_floor=search.noise_floor)
+        team.progress.event(
+            f"round {number}", f"{proposal.title}: {proposal.hypothesis}; forecast x{proposal.forecast_ratio:g}"
+        )
+        result = run_round(
+            team, proposal, number=number, incumbent=search.incumbent, state=state, noise_floor=search.noise_floor
+        )
         _keep(team, search, journal, result)
     return search
 
@@ -145,7 +149,8 @@ def baseline_round(team: Team, *, seed: Seed) -> RoundResult:
     if not verdict.passed:
         raise RefusedError(f"the seed is refused: {verdict.refusals[0].feedback}", reasons=verdict.refusals)
     floor = noise_floor(
-        paired_log_ratios(series["r00a1"].windows, series["r00a1-again"].windows, metric=METRICS[team.headline]), seed=draw
+        paired_log_ratios(series["r00a1"].windows, series["r00a1-again"].windows, metric=METRICS[team.headline]),
+        seed=draw,
     )
     record = _baseline_record(offered, verdict, series, floor=floor, seconds=time.monotonic() - started_s)
     return RoundResult(record=record, checkpoint=replace(offered, spans=series["r00a1"].spans), series=series)
@@ -170,7 +175,9 @@ def _measure_twice(team: Team, offered: Checkpoint, server: Any, *, seed: int) -
             each.stop(drain_s=0)
 
 
-def _baseline_record(offered: Checkpoint, verdict: Verdict, series: dict[str, Series], *, floor: float, seconds: float) -> Round:
+def _baseline_record(
+    offered: Checkpoint, verdict: Verdict, series: dict[str, Series], *, floor: float, seconds: float
+) -> Round:
     from vibeserve.core.nouns import Decision
 
     decision = Decision(accepted=True, reason="round 0", headline=None, noise_floor=floor)
@@ -192,7 +199,9 @@ def _keep(team: Team, search: Search, journal: Journal, result: RoundResult) -> 
     journal.append("round", to_data(entry))
     search.add(entry)
     record = result.record
-    team.progress.event(f"round {record.number}", f"{record.outcome.value}: {record.reason}", seconds=round(record.seconds, 1))
+    team.progress.event(
+        f"round {record.number}", f"{record.outcome.value}: {record.reason}", seconds=round(record.seconds, 1)
+    )
     if search.num_infra >= MAX_INFRA_FAILURES:
         raise InfraError(f"{search.num_infra} rounds in a row failed for the machine's reasons: {record.reason}")
 
@@ -206,5 +215,3 @@ def _why_stop(team: Team, search: Search, *, remaining_s: float) -> str:
     if remaining_s < longest_s:
         return f"budget: {max(0.0, remaining_s):.0f} s are left before certification and a round takes up to {longest_s:.0f} s"
     return ""
-
-

@@ -14,6 +14,7 @@ import pytest
 
 from vibeserve.errors import InfraError
 from vibeserve.sandbox import forget_process, record_process, run, spawn, sweep_orphans
+from vibeserve.sandbox.records import record_start
 from vibeserve.sandbox.tree import descendants, is_alive, read_stat
 from vibeserve.spec import Tier
 
@@ -174,6 +175,7 @@ def test_the_tree_dies_with_its_controller(make_wall, tier: Tier, tmp_path: Path
     controller.send_signal(how)
     controller.wait()
     until(lambda: _is_gone(inside))
+    assert sweep_orphans(tmp_path / "run") == 0
 
 
 def _controller(tier: Tier, tmp_path: Path, until) -> tuple[subprocess.Popen[bytes], dict[int, int]]:
@@ -181,12 +183,11 @@ def _controller(tier: Tier, tmp_path: Path, until) -> tuple[subprocess.Popen[byt
     script = f"""
         import sys, time
         from pathlib import Path
-        from vibeserve.sandbox import Wall, record_process, spawn
+        from vibeserve.sandbox import Wall, spawn
         from vibeserve.spec import Tier
         folder = Path({str(tmp_path)!r})
         process = spawn([sys.executable, "-c", {STUBBORN!r}], wall=Wall(tier=Tier("{tier.value}"), workdir=folder),
-                        log=folder / "log")
-        record_process(process, folder / "run")
+                        log=folder / "log", record_dir=folder / "run")
         (folder / "pid").write_text(str(process.pid))
         time.sleep(60)
     """
@@ -220,6 +221,22 @@ def test_a_live_recorded_tree_is_swept(make_wall, start, until, tmp_path: Path) 
     record_process(process, tmp_path / "run")
     assert sweep_orphans(tmp_path / "run") >= 3
     until(lambda: _is_gone(inside))
+
+
+def test_a_tree_is_recorded_before_it_is_started(tmp_path: Path) -> None:
+    """The controller may be killed before it knows the pid: the id in the environment is enough."""
+    record_start("feed", tmp_path)
+    with subprocess.Popen(["/bin/sleep", "60"], env={"VIBESERVE_TREE": "feed"}) as orphan:
+        assert sweep_orphans(tmp_path) == 1
+        assert orphan.wait(10) == -signal.SIGKILL
+
+
+def test_a_start_that_fails_leaves_no_record(make_wall, tmp_path: Path) -> None:
+    with pytest.raises(InfraError):
+        spawn(
+            ["/bin/true"], wall=make_wall(read_only=(tmp_path / "x",)), log=tmp_path / "l", record_dir=tmp_path / "run"
+        )
+    assert not list(tmp_path.glob("run/*"))
 
 
 def test_a_reused_pid_is_not_touched(make_wall, start, until, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from vibeserve.core.documents import digest_file
 from vibeserve.errors import SpecError, WeightsError
 from vibeserve.spec import Model, ModelSource, SourceKind
-from vibeserve.weights import load_tokenizer, materialise, model_problems, read_model_dir, sources
+from vibeserve.weights import end_token_ids, load_tokenizer, materialise, model_problems, read_model_dir, sources
 
 
 @pytest.fixture
@@ -45,6 +45,7 @@ def test_layout_of_a_seeded_model(tiny_model_dir: Path) -> None:
     config = json.loads((tiny_model_dir / "f32" / "config.json").read_text())
     assert config["rope_theta"] == 10000.0 and config["rms_norm_eps"] > 0 and config["dtype"] == "float32"
     assert not model_problems(tiny_model_dir)
+    assert end_token_ids(tiny_model_dir) == {2}
 
 
 def test_bf16_copy_holds_the_same_values(tiny_model_dir: Path) -> None:

@@ -41,28 +41,19 @@ def rescore(
     """
     offered = [reply for reply in replies if reply.error is None or (reply.error == "cut" and reply.token_ids)]
     chosen = _sample(offered, max_replies=max_replies, seed=seed)
-    unscored = {
+    mute = {
         reply.request.request_id: "a finished reply carries no token ids" for reply in chosen if not reply.token_ids
     }
     scorable = [reply for reply in chosen if reply.token_ids]
     if not scorable:
-        return Scores(unscored=unscored, num_offered=len(offered))
+        return Scores(unscored=mute, num_offered=len(offered))
     started_s = time.monotonic()
-    answer = _run_child(
-        _job(scorable, model_dir=model_dir, num_threads=num_threads),
-        run_dir=run_dir,
-        num_threads=num_threads,
-        cpus=cpus,
-    )
-    scores = tuple(_reply_scores(reply, entry) for reply, entry in zip(scorable, answer["replies"], strict=True))
-    unscored |= {
-        reply.request.request_id: entry["error"]
-        for reply, entry in zip(scorable, answer["replies"], strict=True)
-        if entry["error"]
-    }
+    job = _job(scorable, model_dir=model_dir, num_threads=num_threads)
+    entries = _run_child(job, run_dir=run_dir, num_threads=num_threads, cpus=cpus)["replies"]
+    answered = list(zip(scorable, entries, strict=True))
     return Scores(
-        replies=tuple(score for score in scores if score.num_tokens),
-        unscored=unscored,
+        replies=tuple(_reply_scores(reply, entry) for reply, entry in answered if not entry["error"]),
+        unscored=mute | {reply.request.request_id: entry["error"] for reply, entry in answered if entry["error"]},
         num_offered=len(offered),
         wall_s=time.monotonic() - started_s,
     )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from vibeserve.agents.port import Assembled, Parameters, PlanningState
+from vibeserve.agents.port import Parameters, PlanningState
 from vibeserve.core.documents import canonical_json
 from vibeserve.core.nouns import Outcome, Proposal, Refusal, Round
 from vibeserve.skills import Card, Skill, applicable, assemble, declared_parameters, resolve
@@ -159,7 +159,9 @@ def _tuning(state: PlanningState) -> Proposal | None:
         for parameter_name, parameter in sorted(cards[name][0].parameters.items()):
             for value in parameter.tune:
                 changed = {**state.incumbent.parameters, parameter_name: value}
-                is_new = value != state.incumbent.parameters.get(parameter_name) and _key(changed, components) not in tried
+                is_new = (
+                    value != state.incumbent.parameters.get(parameter_name) and _key(changed, components) not in tried
+                )
                 if is_new and changed not in variants:
                     variants.append(changed)
     if not variants:

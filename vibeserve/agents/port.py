@@ -65,7 +65,9 @@ class JudgeAgent(Protocol):
         ...
 
 
-def get_agents(declared: spec.Agents, *, scaffold: Path, skills: Sequence[Skill]) -> tuple[PlannerAgent, ImplementerAgent, JudgeAgent]:
+def get_agents(
+    declared: spec.Agents, *, scaffold: Path, skills: Sequence[Skill]
+) -> tuple[PlannerAgent, ImplementerAgent, JudgeAgent]:
     """The three agents as declared; a SpecError lists the back ends for an unknown one."""
     from vibeserve.agents.playbook import PlaybookImplementer, PlaybookJudge, PlaybookPlanner
 

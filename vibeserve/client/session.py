@@ -152,6 +152,11 @@ class LoadSession:
         if self._threads and not self._threads[0].is_alive() and not self._is_feed_ended:
             raise InfraError(f"load session '{self.name}': its stream of requests failed; the traceback is on stderr")
 
+    def finished(self) -> list[PromptRequest]:
+        """Requests that have ended so far, answered or failed, in the order in which they ended."""
+        records = [json.loads(line) for line in list(self._lines)]
+        return [self._sent[record["n"]] for record in records if "n" in record]
+
     def wait(self, *, timeout_s: float) -> None:
         """Until every request of a finite stream is answered. InfraError after `timeout_s` seconds of wall time."""
         try:

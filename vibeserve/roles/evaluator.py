@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -16,6 +17,10 @@ from vibeserve.workloads import Pool
 FIRST_WARMUP = 3.0
 """the first warm-up of a contender is so many times longer: its loop starts with nothing but prefills"""
 HALVING_WINDOWS = 2
+MIN_FINISHED = 4
+"""replies that a judgement needs, one of them with log-probabilities"""
+EVIDENCE_TIMEOUT_S = 180.0
+EVIDENCE_POLL_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,15 +75,30 @@ class Evaluator:
                 contenders, num_pairs=num_pairs, window_s=window_s, warmup_s=warmup_s, seed=seed,
                 first_warmup_s=warmup_s * FIRST_WARMUP, engine_cpus=self._bench.plan.engine_cpus,
             )  # fmt: skip
+            for entrant in entrants:
+                if entrant.logprobs_share:
+                    self._await_evidence(entrant.server, sessions[entrant.name])
         finally:
             replies = {e.name: _end(e.server, sessions[e.name]) for e in entrants}
         shares = span_shares(before, self._spans(servers[profiled])) if profiled else {}
         return {
-            entrant.name: self._series(entrant, row, replies[entrant.name], spans=shares if entrant.name == profiled else {})
+            entrant.name: self._series(
+                entrant, row, replies[entrant.name], spans=shares if entrant.name == profiled else {}
+            )
             for entrant, row in zip(entrants, slices, strict=True)
         }
 
-    def halve(self, entrants: Sequence[Entrant], *, load: str, pool: Pool, seed: int, metric: str, window_s: float, warmup_s: float) -> str:
+    def halve(
+        self,
+        entrants: Sequence[Entrant],
+        *,
+        load: str,
+        pool: Pool,
+        seed: int,
+        metric: str,
+        window_s: float,
+        warmup_s: float,
+    ) -> str:
         """Successive halving: short windows of all, the better half goes on with windows twice as long; the last one's name.
 
         Its numbers choose what is offered, never what is accepted: the winner is measured afresh.
@@ -86,10 +106,17 @@ class Evaluator:
         remaining = list(entrants)
         while len(remaining) > 1:
             series = self.compare(
-                remaining, load=load, pool=pool, seed=seed, num_pairs=HALVING_WINDOWS, window_s=window_s, warmup_s=warmup_s
+                remaining,
+                load=load,
+                pool=pool,
+                seed=seed,
+                num_pairs=HALVING_WINDOWS,
+                window_s=window_s,
+                warmup_s=warmup_s,
             )
             speed = {
-                name: METRICS[metric].ratio(row.medians().get(metric, 0.0) or 1e-9, against=1.0) for name, row in series.items()
+                name: METRICS[metric].ratio(row.medians().get(metric, 0.0) or 1e-9, against=1.0)
+                for name, row in series.items()
             }
             remaining.sort(key=lambda entrant: (-speed[entrant.name], entrant.name))
             remaining = remaining[: (len(remaining) + 1) // 2]
@@ -103,11 +130,26 @@ class Evaluator:
             logprobs_share=entrant.logprobs_share,
         )  # fmt: skip
 
+    def _await_evidence(self, server: Server, session: LoadSession) -> None:
+        """Let a slow server go on, untimed, until its replies can be judged; one that never gets there is judged as it is."""
+        if _is_judgeable(session):
+            return
+        server.resume()
+        session.resume()
+        deadline_s = session.active_now_s() + EVIDENCE_TIMEOUT_S
+        while session.active_now_s() < deadline_s and server.poll() is None and not _is_judgeable(session):
+            session.check()
+            time.sleep(EVIDENCE_POLL_S)
+        session.pause()
+        server.pause()
+
     def _spans(self, server: Server) -> dict[str, float]:
         server.resume()
         return self._bench.request_spans(server)
 
-    def _series(self, entrant: Entrant, row: Sequence[Slice], replies: list[Reply], *, spans: Mapping[str, float]) -> Series:
+    def _series(
+        self, entrant: Entrant, row: Sequence[Slice], replies: list[Reply], *, spans: Mapping[str, float]
+    ) -> Series:
         measured = [
             window_metrics(
                 replies, start_s=part.start_s, end_s=part.end_s, tokenizer=self._bench.tokenizer,
@@ -118,6 +160,11 @@ class Evaluator:
         windows = tuple(self._clock.read(entrant.name, measured))
         facts = tuple(part.facts for part in row)
         return Series(name=entrant.name, windows=windows, replies=tuple(replies), facts=facts, spans=dict(spans))
+
+
+def _is_judgeable(session: LoadSession) -> bool:
+    finished = session.finished()
+    return len(finished) >= MIN_FINISHED and any(request.logprobs for request in finished)
 
 
 def _end(server: Server, session: LoadSession) -> list[Reply]:

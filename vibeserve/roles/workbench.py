@@ -90,7 +90,15 @@ class Workbench:
         )  # fmt: skip
 
     def session(
-        self, server: Server, *, load: str, pool: Pool, seed: int, adapter: str = "vllm", model: str = "", logprobs_share: int = 0
+        self,
+        server: Server,
+        *,
+        load: str,
+        pool: Pool,
+        seed: int,
+        adapter: str = "vllm",
+        model: str = "",
+        logprobs_share: int = 0,
     ) -> LoadSession:
         """A load on `server`, not started. `model` is the name to send; empty = the one that the server lists."""
         requests = request_stream(
@@ -117,7 +125,9 @@ class Workbench:
             replies = session.stop()
         failed = next((reply.error for reply in replies if reply.error is not None), None)
         if failed is not None:
-            raise ServerError(server.name, outcome="died", detail=f"warm-up failed: {failed}", log_tail=server.log_tail())
+            raise ServerError(
+                server.name, outcome="died", detail=f"warm-up failed: {failed}", log_tail=server.log_tail()
+            )
 
     def model_name(self, server: Server) -> str:
         """The first model that the server lists. ServerError when it lists none."""
@@ -132,7 +142,10 @@ class Workbench:
         script = Path(__file__).with_name("fetch.py")
         argv = [sys.executable, "-I", "-S", str(script), server.base_url + path, str(FETCH_TIMEOUT_S)]
         done = subprocess.run(
-            self.host.join_argv(server.process, argv, cpus=self.plan.client_cpus), capture_output=True, text=True, check=False
+            self.host.join_argv(server.process, argv, cpus=self.plan.client_cpus),
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode != 0:
             detail = done.stderr.strip() or f"GET {path} failed"
@@ -151,7 +164,9 @@ class Workbench:
 
 def _source_digest(workspace: Path) -> str:
     digests = digest_tree(workspace)
-    return digest_of({path: digest for path, digest in digests.items() if path.rsplit("/", 1)[-1] not in UNCOMPILED})[:24]
+    return digest_of({path: digest for path, digest in digests.items() if path.rsplit("/", 1)[-1] not in UNCOMPILED})[
+        :24
+    ]
 
 
 def span_shares(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:

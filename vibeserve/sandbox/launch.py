@@ -7,6 +7,7 @@ import os
 import resource
 import secrets
 import select
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from vibeserve.sandbox.bubblewrap import TMP, bwrap_argv, find_bwrap
 from vibeserve.sandbox.cgroups import enter_cgroup, make_cgroup, remove_cgroup
 from vibeserve.sandbox.confine import Confinement
 from vibeserve.sandbox.process import Finished, Process, finish, open_log, read_tail, start_ticks_of
+from vibeserve.sandbox.records import forget_tree, record_process, record_start
 from vibeserve.sandbox.shadow import landlock_paths, make_shadow
 from vibeserve.sandbox.wall import Wall, wall_environment
 from vibeserve.spec import Tier
@@ -34,17 +36,27 @@ _lock = threading.Lock()
 _starter: ThreadPoolExecutor | None = None
 
 
-def spawn(argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
+def spawn(argv: Sequence[str], *, wall: Wall, log: Path, record_dir: Path | None = None) -> Process:
     """Start `argv` behind `wall`; its output goes to `log`. Raises InfraError when the wall cannot be built.
 
-    A command that cannot be executed is a process that ends at once with its reason in the log.
+    A command that cannot be executed is a process that ends at once with its reason in the log. With `record_dir`
+    the process is recorded there, from before it exists, for `sweep_orphans`.
     """
+    if wall.tier not in (Tier.A, Tier.B, Tier.C):
+        raise InfraError("a wall needs a resolved tier (A, B or C)\nnext: resolve_tier(Tier.auto, allow_none=...)")
     _check_paths(wall)
-    if wall.tier is Tier.A:
-        return _in_starter(lambda: _spawn_bubblewrap(argv, wall=wall, log=log))
-    if wall.tier in (Tier.B, Tier.C):
-        return _in_starter(lambda: _spawn_supervised(argv, wall=wall, log=log))
-    raise InfraError("a wall needs a resolved tier (A, B or C)\nnext: resolve_tier(Tier.auto, allow_none=...)")
+    tree_id = secrets.token_hex(8)
+    start = _spawn_bubblewrap if wall.tier is Tier.A else _spawn_supervised
+    if record_dir is None:
+        return _in_starter(lambda: start(argv, wall=wall, log=log, tree_id=tree_id))
+    record_start(tree_id, record_dir)
+    try:
+        process = _in_starter(lambda: start(argv, wall=wall, log=log, tree_id=tree_id))
+    except InfraError:
+        forget_tree(tree_id, record_dir)
+        raise
+    record_process(process, record_dir)
+    return process
 
 
 def run(argv: Sequence[str], *, wall: Wall, log: Path, timeout_s: float) -> Finished:
@@ -84,8 +96,7 @@ def _limits(wall: Wall) -> dict[str, int]:
     return {"NPROC": wall.max_processes, "FSIZE": int(wall.max_file_gib * 2**30), "NOFILE": files, "CORE": 0}
 
 
-def _spawn_bubblewrap(argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
-    tree_id = secrets.token_hex(8)
+def _spawn_bubblewrap(argv: Sequence[str], *, wall: Wall, log: Path, tree_id: str) -> Process:
     log_fd, log_start = open_log(log)
     popen, info, go = _start_bwrap(argv, wall=wall, tree_id=tree_id, log_fd=log_fd)
     cgroup = make_cgroup(tree_id, max_processes=wall.max_processes)
@@ -175,15 +186,44 @@ def _hold(inner: int, wall: Wall) -> None:
         resource.prlimit(inner, getattr(resource, f"RLIMIT_{name}"), (value, value))
 
 
-def _spawn_supervised(argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
-    tree_id = secrets.token_hex(8)
+def _spawn_supervised(argv: Sequence[str], *, wall: Wall, log: Path, tree_id: str) -> Process:
     scratch = Path(tempfile.mkdtemp(prefix=f"vibeserve-{tree_id}-"))
     task = _confinement(argv, wall=wall, scratch=scratch, tree_id=tree_id)
+    log_fd, log_start = open_log(log)
+    popen = _start_supervisor(tree_id, log_fd=log_fd)
+    cgroup = make_cgroup(tree_id, max_processes=wall.max_processes + 1)
+    try:
+        enter_cgroup(cgroup, popen.pid)
+        start_ticks = start_ticks_of(popen.pid)
+        _send(popen, task)
+    except (InfraError, OSError) as error:
+        popen.kill()
+        popen.wait()
+        remove_cgroup(cgroup)
+        shutil.rmtree(scratch, ignore_errors=True)
+        said = read_tail(log, start=log_start)
+        raise InfraError(f"cannot build the wall around {argv[0]}: {error}\n{said}") from error
+    return Process(
+        pid=popen.pid,
+        network_pid=None,
+        tier=wall.tier,
+        log=log,
+        log_start=log_start,
+        start_ticks=start_ticks,
+        tree_id=tree_id,
+        popen=popen,
+        keepers=frozenset(),
+        scratch=scratch,
+        cgroup=cgroup,
+    )
+
+
+def _start_supervisor(tree_id: str, *, log_fd: int) -> subprocess.Popen[bytes]:
+    """Start `confine.main`, which waits for its task on standard input. Takes `log_fd` over."""
     root = str(Path(__file__).resolve().parents[2])
     boot = f"import sys; sys.path.insert(0, {root!r}); from vibeserve.sandbox.confine import main; main()"
-    log_fd, log_start = open_log(log)
     try:
-        popen = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", boot],
             stdin=subprocess.PIPE,
             stdout=log_fd,
@@ -194,25 +234,12 @@ def _spawn_supervised(argv: Sequence[str], *, wall: Wall, log: Path) -> Process:
         )
     finally:
         os.close(log_fd)
-    cgroup = make_cgroup(tree_id, max_processes=wall.max_processes + 1)
-    enter_cgroup(cgroup, popen.pid)
-    process = Process(
-        pid=popen.pid,
-        network_pid=None,
-        tier=wall.tier,
-        log=log,
-        log_start=log_start,
-        start_ticks=start_ticks_of(popen.pid),
-        tree_id=tree_id,
-        popen=popen,
-        keepers=frozenset(),
-        scratch=scratch,
-        cgroup=cgroup,
-    )
+
+
+def _send(popen: subprocess.Popen[bytes], task: Confinement) -> None:
     assert popen.stdin is not None
     popen.stdin.write(json.dumps(asdict(task)).encode())
     popen.stdin.close()
-    return process
 
 
 def _confinement(argv: Sequence[str], *, wall: Wall, scratch: Path, tree_id: str) -> Confinement:

@@ -21,24 +21,40 @@ _SUFFIX = ".process.json"
 class ProcessRecord:
     boot_id: str
     pid: int
+    """0 = it was recorded before it was started"""
     start_ticks: int
     tree_id: str
     """value of VIBESERVE_TREE in the environment of everything that was started inside"""
     schema_version: int = 1
 
 
+def record_start(tree_id: str, run_dir: Path) -> Path:
+    """Record a tree that is about to be started, for the controller that is killed right then."""
+    return _write(ProcessRecord(boot_id=tree.boot_id(), pid=0, start_ticks=0, tree_id=tree_id), run_dir)
+
+
 def record_process(process: Process, run_dir: Path) -> Path:
     """Write the record of `process` into `run_dir`; `forget_process` removes it after a clean end."""
-    path = run_dir / f"{process.tree_id}{_SUFFIX}"
     record = ProcessRecord(
         boot_id=tree.boot_id(), pid=process.pid, start_ticks=process.start_ticks, tree_id=process.tree_id
     )
+    return _write(record, run_dir)
+
+
+def _write(record: ProcessRecord, run_dir: Path) -> Path:
+    path = run_dir / f"{record.tree_id}{_SUFFIX}"
     write_document(path, record)
     return path
 
 
 def forget_process(process: Process, run_dir: Path) -> None:
-    (run_dir / f"{process.tree_id}{_SUFFIX}").unlink(missing_ok=True)
+    """Remove the record of a process that has ended."""
+    forget_tree(process.tree_id, run_dir)
+
+
+def forget_tree(tree_id: str, run_dir: Path) -> None:
+    """Remove the record of a tree that did not come up."""
+    (run_dir / f"{tree_id}{_SUFFIX}").unlink(missing_ok=True)
 
 
 def sweep_orphans(run_dir: Path) -> int:

@@ -21,7 +21,8 @@ class ScaffoldSeed:
         if not self.folder.is_dir():
             available = sorted(path.name for path in root.iterdir() if path.is_dir())
             raise SpecError(
-                f"model.modality: there is no scaffold for '{modality.value}'", problems=[f"valid: {', '.join(available)}"]
+                f"model.modality: there is no scaffold for '{modality.value}'",
+                problems=[f"valid: {', '.join(available)}"],
             )
 
     def materialise(self, destination: Path) -> None:

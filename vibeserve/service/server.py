@@ -11,7 +11,7 @@ from typing import Literal
 
 from vibeserve.errors import ServerError
 from vibeserve.hosts import Host
-from vibeserve.sandbox import Process, Wall, forget_process, record_process
+from vibeserve.sandbox import Process, Wall, forget_process
 from vibeserve.service.launch import Launch, command_line, model_paths, thread_environment
 from vibeserve.spec import Sandbox, Tier
 
@@ -89,8 +89,7 @@ def start_server(
     wall = _wall(launch, tier=tier, cpus=cpus, threads=threads, network=network, port=port, max_processes=max_processes)
     argv = command_line(launch, address=LOOPBACK, port=port, threads=threads)
     start = time.monotonic()
-    process = host.spawn(argv, wall=wall, log=run_dir / f"{launch.name}.log")
-    record_process(process, run_dir)
+    process = host.spawn(argv, wall=wall, log=run_dir / f"{launch.name}.log", record_dir=run_dir)
     url = f"http://{LOOPBACK}:{port}"
     server = Server(name=launch.name, base_url=url, process=process, run_dir=run_dir, startup_s=0.0, cpus=cpus)
     try:

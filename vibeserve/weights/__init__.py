@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from vibeserve.weights.cache import ModelDir, load_tokenizer, materialise, model_problems, read_model_dir
+from vibeserve.weights.cache import ModelDir, end_token_ids, load_tokenizer, materialise, model_problems, read_model_dir
 
-__all__ = ["ModelDir", "load_tokenizer", "materialise", "model_problems", "read_model_dir"]
+__all__ = ["ModelDir", "end_token_ids", "load_tokenizer", "materialise", "model_problems", "read_model_dir"]

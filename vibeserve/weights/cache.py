@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -113,6 +114,13 @@ def load_tokenizer(model_dir: Path) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer
+
+
+def end_token_ids(model_dir: Path) -> frozenset[int]:
+    """The model's end tokens by its generation config; a reply that does not ignore EOS ends with one of them."""
+    config = json.loads((model_dir / "f32" / "generation_config.json").read_text(encoding="utf-8"))
+    declared = config.get("eos_token_id")
+    return frozenset(declared if isinstance(declared, list) else [] if declared is None else [declared])
 
 
 def _read(path: Path) -> WeightsFile:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,21 @@ def _load(job: dict[str, Any], *, destination: Path) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
         model = AutoModelForCausalLM.from_pretrained(str(path.parent), gguf_file=path.name, dtype=torch.float32)
         return _forget_quantisation(model), tokenizer
-    folder = job["folder"] if job["kind"] == "folder" else _download(job)
+    if job["kind"] == "folder":
+        return _load_folder(Path(job["folder"]))
+    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=f"{destination.name}-") as downloads:
+        return _load_folder(_download(job, folder=Path(downloads)))
+
+
+def _load_folder(folder: Path) -> tuple[Any, Any]:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
 
 
-def _download(job: dict[str, Any]) -> str:
+def _download(job: dict[str, Any], *, folder: Path) -> Path:
     from huggingface_hub import snapshot_download
 
     patterns = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-    return str(snapshot_download(job["id"], revision=job["revision"], allow_patterns=patterns))
+    return Path(snapshot_download(job["id"], revision=job["revision"], allow_patterns=patterns, local_dir=folder))
 
 
 def _forget_quantisation(model: Any) -> Any:
