@@ -14,7 +14,8 @@ from pathlib import Path
 from vibeserve.accuracy import Scores
 from vibeserve.audit import Snapshot
 from vibeserve.core.manifest import BaselineValue, Golden, GoldenReply, MetricResult
-from vibeserve.core.nouns import Reply, Verdict
+from vibeserve.core.nouns import Refusal, Reply, Verdict
+from vibeserve.errors import ServerError
 from vibeserve.plan import Plan
 from vibeserve.progress import Progress
 from vibeserve.results import WINNER, Measured, Screened, metric_results
@@ -26,7 +27,7 @@ from vibeserve.service import Server
 from vibeserve.workloads import Pool
 
 SCREEN_SHARE = 0.7
-"""an optional baseline below this share of the best one's throughput is screened out (measured once, not interleaved)"""
+"""an optional baseline below this share of the best one's throughput is screened out: measured once, not interleaved"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +96,26 @@ class Certifier:
     ) -> Certification:
         """Measure the frozen `workspace` beside `rivals`; `skipped` are rows of those that are not installed.
 
-        Refusals are in the verdict; infrastructure failures, a dying rival included, raise.
+        Refusals are in the verdict, a winner that dies under load included; infrastructure failures, such as a dying
+        rival, raise.
         """
         screening = self._judge.screen(workspace, name=WINNER, seed=secrets.randbits(31))
         if screening.server is None:
             return Certification(verdict=Verdict(refusals=screening.refusals, checks=screening.checks))
         collected = _Collected()
-        server: Server = screening.server
+        try:
+            kept = self._measure(workspace, screening.server, rivals, collected=collected, extent=extent)
+        except ServerError as error:
+            if error.name != WINNER:
+                raise
+            refusal = Refusal(gate="serving", reason_class=error.outcome, text=str(error))
+            return Certification(verdict=Verdict(refusals=(refusal,), checks=(*screening.checks, "serving")))
+        return self._conclude(workspace, kept, skipped, collected=collected, before=screening.before)
+
+    def _measure(
+        self, workspace: Path, server: Server, rivals: Sequence[Rival], *, collected: _Collected, extent: Extent
+    ) -> list[Rival]:
+        """Every start; the first one is up already. Returns the rivals that were interleaved."""
         server.pause()
         try:
             kept = self._screen_out(rivals, collected=collected, extent=extent)
@@ -114,13 +128,15 @@ class Certifier:
                 self._one_start(server, kept, collected=collected, extent=extent, start=start)
             finally:
                 server.stop(drain_s=0)
-        return self._conclude(workspace, kept, skipped, collected=collected, before=screening.before)
+        return kept
 
     def _screen_out(self, rivals: Sequence[Rival], *, collected: _Collected, extent: Extent) -> list[Rival]:
-        """One window of each rival where some are optional; those far behind the best are kept out of the interleaving."""
+        """One window of each rival where some are optional; those far behind the best are not interleaved."""
         if all(rival.is_required for rival in rivals):
             return list(rivals)
-        throughput = {rival.name: self._screen(rival, extent=extent) for rival in rivals}
+        throughput = {
+            rival.name: rival.calibrated_tokens_per_s or self._screen(rival, extent=extent) for rival in rivals
+        }
         best = max(throughput.values())
         for rival in rivals:
             value = throughput[rival.name]
@@ -202,9 +218,9 @@ class Certifier:
             series=collected.series, rivals=tuple(kept), screened=tuple(collected.screened), skipped=tuple(skipped),
             startup_s={name: max(values) for name, values in collected.startup_s.items()},
         )  # fmt: skip
+        metrics = metric_results(measured, spec=self._bench.plan.spec, tokenizer=self._bench.tokenizer)
         return Certification(
-            verdict=verdict, metrics=metric_results(measured, spec=self._bench.plan.spec, tokenizer=self._bench.tokenizer),
-            golden=_golden(collected, scores), num_requests=len(replies),
+            verdict=verdict, metrics=metrics, golden=_golden(collected, scores), num_requests=len(replies),
         )  # fmt: skip
 
 

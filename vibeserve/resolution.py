@@ -13,10 +13,11 @@ from vibeserve.core.manifest import BaselineValue
 from vibeserve.progress import Progress
 from vibeserve.rivals import Rival
 from vibeserve.roles.workbench import Workbench
-from vibeserve.spec import Baseline
+from vibeserve.spec import Baseline, Level
 from vibeserve.workloads import Pool, request_stream
 
 CALIBRATION_WINDOW_S = 10.0
+RAMP_S = 6.0
 DEFAULT_CONCURRENCY = 16
 """of a workload with open loops only"""
 
@@ -31,6 +32,8 @@ class Resolved:
     version: str = ""
     dtype: str = ""
     flags: tuple[str, ...] = ()
+    tokens_per_s: float = 0.0
+    """of the calibration's window at the headline load in the chosen dtype; 0 = there was nothing to choose"""
     note: str = ""
     """what the calibration measured, or why it is skipped"""
 
@@ -78,6 +81,8 @@ def peer_options(bench: Workbench, declared: Baseline, *, dtype: str, flags: Seq
 
 
 def _resolve(bench: Workbench, name: str, declared: Baseline) -> Resolved:
+    if bench.plan.spec.budget.level is Level.quick and not declared.required:
+        return Resolved(name=name, state="skipped", note="level quick measures required baselines only")
     available = check_available(name, declared)
     if available.version is None:
         return Resolved(name=name, state="skipped", note=available.reason)
@@ -88,17 +93,19 @@ def _resolve(bench: Workbench, name: str, declared: Baseline) -> Resolved:
     speeds = ", ".join(f"{dtype} {speed:g} tok/s" for dtype, speed in chosen.tokens_per_s.items())
     note = f"{chosen.dtype}, calibrated at {chosen.load}: {speeds}" if speeds else chosen.dtype
     return Resolved(
-        name=name, state="ready", version=chosen.version, dtype=chosen.dtype, flags=tuple(declared.flags), note=note
-    )
+        name=name, state="ready", version=chosen.version, dtype=chosen.dtype, flags=tuple(declared.flags), note=note,
+        tokens_per_s=chosen.tokens_per_s.get(chosen.dtype, 0.0),
+    )  # fmt: skip
 
 
 def _calibration_bench(bench: Workbench, name: str) -> CalibrationBench:
     plan = bench.plan
     return CalibrationBench(
-        host=bench.host, tier=bench.tier, engine_cpus=plan.engine_cpus, client_cpus=plan.client_cpus, threads=plan.threads,
-        run_dir=bench.run_dir / name, load=bench.load_point(plan.spec.workload.headline_load), tokenizer=bench.tokenizer,
+        host=bench.host, tier=bench.tier, engine_cpus=plan.engine_cpus, client_cpus=plan.client_cpus,
+        threads=plan.threads, run_dir=bench.run_dir / name, tokenizer=bench.tokenizer,
+        load=bench.load_point(plan.spec.workload.headline_load),
         requests=lambda: request_stream(plan.spec.workload, tokenizer=bench.tokenizer, pool=Pool.visible, seed=0),
-        window_s=CALIBRATION_WINDOW_S * plan.spec.evaluation.window_scale,
+        window_s=CALIBRATION_WINDOW_S * plan.spec.evaluation.window_scale, ramp_s=RAMP_S * plan.spec.evaluation.window_scale,
     )  # fmt: skip
 
 
@@ -108,7 +115,8 @@ def _rival(bench: Workbench, row: Resolved, declared: Baseline) -> Rival:
     launch = peer.launch(options)
     precision = peer.precision_facts(options)
     return Rival(
-        name=row.name, baseline_class=declared.baseline_class.value, precision=declared.precision.value, version=row.version,
-        flags=peer.flags(options), is_required=declared.required, launch=launch, adapter=peer.adapter,
-        model=peer.model_name(options), note=row.note, weight_bits=precision.weight_bits, kv_bits=precision.kv_bits,
+        name=row.name, baseline_class=declared.baseline_class.value, precision=declared.precision.value,
+        version=row.version, flags=peer.flags(options), is_required=declared.required, launch=launch,
+        adapter=peer.adapter, model=peer.model_name(options), note=row.note, weight_bits=precision.weight_bits,
+        kv_bits=precision.kv_bits, calibrated_tokens_per_s=row.tokens_per_s,
     )  # fmt: skip

@@ -13,7 +13,7 @@ from vibeserve.core.nouns import METRICS, Metric, RatioInterval, Role
 from vibeserve.errors import RefusedError
 from vibeserve.rivals import Rival
 from vibeserve.roles.evaluator import Series
-from vibeserve.spec import Goal, Spec
+from vibeserve.spec import BaselineClass, Goal, Spec
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -44,7 +44,7 @@ class Measured:
 
 
 def metric_results(measured: Measured, *, spec: Spec, tokenizer: Tokenizer) -> tuple[MetricResult, ...]:
-    """One row per metric and load for which the winner has a value; a baseline without one has a row without numbers."""
+    """One row per metric and load for which the winner has a value. A baseline without one has a row without any."""
     pooled = {
         load: {name: _pooled(starts, spec=spec, tokenizer=tokenizer) for name, starts in entrants.items()}
         for load, entrants in measured.series.items()
@@ -68,7 +68,8 @@ def role_of(metric: str, load: str, *, spec: Spec) -> Role:
 
 def goal_results(metrics: Sequence[MetricResult], *, spec: Spec) -> tuple[GoalResult, ...]:
     """Every declared goal. A relative one is met when the ratio reaches `min_ratio` and, where that is above 1, the
-    interval lies above 1; against a class, its fastest measured member of the same-bytes table counts."""
+    interval lies above 1; against a class, its fastest measured member of the same-bytes table counts, and a measured
+    member without a value leaves it open. What is open is not met."""
     return tuple(_goal(goal, metrics, spec=spec) for goal in spec.goals)
 
 
@@ -196,12 +197,15 @@ def _limit(goal: Goal) -> tuple[float, str, float]:
 
 def _relative_goal(goal: Goal, row: MetricResult | None, *, load: str, min_ratio: float) -> GoalResult:
     rows = [item for item in (row.baselines if row else ()) if goal.against in (item.name, item.baseline_class)]
-    rivals = [item for item in rows if item.ratio is not None and item.precision == "same_bytes"]
+    if goal.against in (item.value for item in BaselineClass):
+        rows = [item for item in rows if item.precision == "same_bytes"]
+    rivals = [item for item in rows if item.ratio is not None]
+    is_complete = all(item.ratio is not None for item in rows if item.state == "measured")
     hardest = min(rivals, key=lambda item: item.ratio or 0.0, default=None)
     if hardest is None or hardest.ratio is None:
         return GoalResult(metric=goal.metric, load=load, against=goal.against, ratio=None, ci_low=None, met=False)
     is_sure = min_ratio <= 1.0 or (hardest.ci_low is not None and hardest.ci_low > 1.0)
     return GoalResult(
         metric=goal.metric, load=load, against=hardest.name, ratio=hardest.ratio, ci_low=hardest.ci_low,
-        met=hardest.ratio >= min_ratio and is_sure,
+        met=hardest.ratio >= min_ratio and is_sure and is_complete,
     )  # fmt: skip

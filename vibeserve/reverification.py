@@ -35,7 +35,8 @@ BITS_DTYPE = {32: "f32", 16: "bf16"}
 def reverify(
     runtime: Path, *, spec: Spec, manifest: Manifest, level: str, progress: Progress | None = None
 ) -> VerifyResult:
-    """Gates (level accuracy), and measurement beside the certified baselines (performance: one start; full: the level's).
+    """Gates (level accuracy), and measurement beside the certified baselines (performance: one start; full: the
+    level's).
 
     `runtime` is the packaged workspace; it is copied, never run in place. Raises MissingBaselineError where a required
     baseline is not installed here, and the typed errors of the machine.
@@ -43,7 +44,9 @@ def reverify(
     plan = compile_plan(spec, facts=probe())
     folder = Path(tempfile.mkdtemp(dir=_scratch(), prefix="verify-"))
     try:
-        bench = Workbench.open(plan, model=materialise(spec.model, cache=cache_dir()), run_dir=folder)
+        target = Path(spec.target.dir) if spec.target.dir else None
+        model = materialise(spec.model, cache=cache_dir(), target_dir=target)
+        bench = Workbench.open(plan, model=model, run_dir=folder)
         workspace = folder / "workspaces" / WINNER
         shutil.copytree(runtime, workspace)
         certifier = Certifier(bench, Judge(bench), Evaluator(bench, RealClock()), progress=progress or QuietProgress())
@@ -73,7 +76,8 @@ def _extent(plan: Plan, *, level: str) -> Extent:
 def _rivals(
     bench: Workbench, manifest: Manifest, *, level: str, progress: Progress
 ) -> tuple[list[Rival], list[BaselineValue]]:
-    """The baselines that were interleaved at certification, in the dtype that they ran in; calibrated anew at level full."""
+    """The baselines that were interleaved at certification, in the dtype that they ran in; at level full calibrated
+    anew."""
     if level == "accuracy":
         return [], []
     headline = manifest.headline()

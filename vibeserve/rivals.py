@@ -25,5 +25,7 @@ class Rival:
     """name to send in requests; empty = the one that the server lists"""
     note: str = ""
     """what a calibration chose"""
+    calibrated_tokens_per_s: float = 0.0
+    """output throughput of its calibration at the headline load; 0 = not calibrated"""
     weight_bits: float | None = None
     kv_bits: float | None = None

@@ -1,4 +1,4 @@
-"""The inner loop: implement, screen, measure beside the incumbent, judge, decide. One round, one record, whatever happens."""
+"""The inner loop: implement, screen, measure beside the incumbent, judge, decide. One round leaves one record."""
 
 from __future__ import annotations
 
@@ -12,8 +12,18 @@ from pathlib import Path
 from vibeserve.agents import Assembled, ImplementerAgent, JudgeAgent, PlanningState
 from vibeserve.benchmark import Clock, Guard, decide
 from vibeserve.checkpoint import CheckpointStore
-from vibeserve.core.nouns import METRICS, Candidate, Decision, Outcome, Proposal, Refusal, Round, Verdict
-from vibeserve.errors import InfraError, ServerError, SpecError
+from vibeserve.core.nouns import (
+    METRICS,
+    Candidate,
+    Decision,
+    Outcome,
+    Proposal,
+    Refusal,
+    RefusedAttempt,
+    Round,
+    Verdict,
+)
+from vibeserve.errors import InfraError, RefusedError, ServerError, SpecError, VibeServeError
 from vibeserve.progress import Progress
 from vibeserve.roles.evaluator import Entrant, Evaluator, Series
 from vibeserve.roles.judge import Judge, Screening
@@ -73,23 +83,38 @@ class RoundResult:
 def run_round(
     team: Team, proposal: Proposal, *, number: int, incumbent: Checkpoint, state: PlanningState, noise_floor: float
 ) -> RoundResult:
-    """One proposal through the inner loop. Never raises for what a candidate does; infrastructure failures become `infra`."""
+    """One proposal through the inner loop, a refused one revised as often as the budget's attempts allow.
+
+    Never raises for what a candidate does; infrastructure failures become `infra`.
+    """
     started_s = time.monotonic()
-    attempts = team.bench.plan.spec.budget.attempts
-    current: Proposal | None = proposal
-    result: RoundResult | None = None
-    for attempt in range(1, attempts + 1):
-        if current is None:
+    earlier: list[Round] = []
+    current = proposal
+    while True:
+        result = _attempt(
+            team, current, number=number, attempt=len(earlier) + 1, incumbent=incumbent, noise_floor=noise_floor
+        )
+        record = result.record
+        if not record.is_refused or record.attempts >= team.bench.plan.spec.budget.attempts:
             break
-        result = _attempt(team, current, number=number, attempt=attempt, incumbent=incumbent, noise_floor=noise_floor)
-        if not result.record.is_refused or attempt == attempts:
+        refusals = record.verdict.refusals if record.verdict else ()
+        tried = replace(state, records=[*state.records, *earlier, record])
+        revised = team.implementer.revise(record.proposal or current, refusals=refusals, state=tried)
+        if revised is None:
             break
-        assert result.record.verdict is not None
-        refusals = result.record.verdict.refusals
-        team.progress.event(f"round {number}", f"refused: {refusals[0].feedback}; another attempt")
-        current = team.implementer.revise(current, refusals=refusals, state=state)
-    assert result is not None
-    return replace(result, record=replace(result.record, seconds=time.monotonic() - started_s))
+        team.progress.event(f"round {number}", f"{record.reason}; another attempt: {revised.title}")
+        earlier.append(record)
+        current = revised
+    attempts = tuple(_refused_attempt(refused) for refused in earlier)
+    return replace(result, record=replace(record, refused_attempts=attempts, seconds=time.monotonic() - started_s))
+
+
+def _refused_attempt(record: Round) -> RefusedAttempt:
+    assert record.proposal is not None
+    return RefusedAttempt(
+        proposal=record.proposal, candidate=record.candidate, outcome=record.outcome, reason=record.reason,
+        verdict=record.verdict, metrics=record.metrics,
+    )  # fmt: skip
 
 
 def _attempt(
@@ -104,18 +129,30 @@ def _attempt(
         proposal, offered = _offer(team, proposal, name=name)
         record = replace(record, proposal=proposal, candidate=offered.candidate)
         return _judge_and_measure(team, offered, record=record, incumbent=incumbent, name=name, noise_floor=noise_floor)
-    except ServerError as error:
+    except (InfraError, RefusedError, SpecError) as error:
+        return RoundResult(record=_failed(record, error, incumbent=incumbent))
+
+
+def _failed(record: Round, error: VibeServeError, *, incumbent: Checkpoint) -> Round:
+    """What an error says about the candidate; about the machine where it is nobody's or the incumbent's."""
+    reason = _first_line(error)
+    outcome = Outcome.REJECTED
+    if isinstance(error, ServerError) and error.name != incumbent.candidate.candidate_id:
         outcome = Outcome.TIMED_OUT if error.outcome == "timed_out" else Outcome.CRASHED
-        refusal = Refusal(gate="serving", reason_class=error.outcome, text=str(error))
-        verdict = Verdict(refusals=(refusal,), checks=("serving",))
-        return RoundResult(record=replace(record, outcome=outcome, reason=_first_line(error), verdict=verdict))
-    except SpecError as error:
+        verdict = _refuse(Refusal(gate="serving", reason_class=error.outcome, text=str(error)))
+    elif isinstance(error, SpecError):
         # the proposal itself cannot be built: components that do not go together, parameters out of range
-        refusal = Refusal(gate="assembly", reason_class="invalid_proposal", text=str(error))
-        verdict = Verdict(refusals=(refusal,), checks=("assembly",))
-        return RoundResult(record=replace(record, outcome=Outcome.REJECTED, reason=_first_line(error), verdict=verdict))
-    except InfraError as error:
-        return RoundResult(record=replace(record, outcome=Outcome.INFRA, reason=_first_line(error)))
+        verdict = _refuse(Refusal(gate="assembly", reason_class="invalid_proposal", text=str(error)))
+    elif isinstance(error, RefusedError):
+        typed = [reason for reason in error.reasons if isinstance(reason, Refusal)]
+        verdict = _refuse(*(typed or [Refusal(gate="workspace", reason_class="refused", text=str(error))]))
+    else:
+        return replace(record, outcome=Outcome.INFRA, reason=reason)
+    return replace(record, outcome=outcome, reason=reason, verdict=verdict)
+
+
+def _refuse(*refusals: Refusal) -> Verdict:
+    return Verdict(refusals=refusals, checks=tuple(sorted({refusal.gate for refusal in refusals})))
 
 
 def _offer(team: Team, proposal: Proposal, *, name: str) -> tuple[Proposal, Checkpoint]:
@@ -161,7 +198,7 @@ def expected_factor(skills: Sequence[Skill], assembled: Assembled) -> float:
 def count_lines(workspace: Path) -> int:
     """Lines of the runtime's sources."""
     sources = [path for suffix in ("*.py", "*.cpp", "*.h") for path in (workspace / "runtime").rglob(suffix)]
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in sources)
+    return sum(len(path.read_text(encoding="utf-8", errors="replace").splitlines()) for path in sources)
 
 
 def _fresh(team: Team, name: str) -> Path:
@@ -187,7 +224,7 @@ def _best_variant(team: Team, proposal: Proposal, *, name: str) -> Proposal:
             try:
                 team.bench.build(workspace)
                 running[label] = (team.bench.serve(workspace, name=label), variant)
-            except ServerError as error:
+            except (RefusedError, ServerError) as error:
                 team.progress.event(proposal.proposal_id, f"variant {parameters} does not start: {_first_line(error)}")
         if not running:
             raise ServerError(name, outcome="died", detail="no variant starts", log_tail="")
@@ -247,7 +284,7 @@ def _measure(team: Team, server: Server, *, incumbent: Checkpoint, name: str, se
         servers.append(other)
         share = plan.spec.evaluation.tolerances.logprob_share
         return team.evaluator.compare(
-            [Entrant(name=name, server=server, logprobs_share=share), Entrant(name=other.name, server=other, logprobs_share=share)],
+            [Entrant(name=each, server=up, logprobs_share=share) for each, up in ((name, server), (other.name, other))],
             load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs,
             window_s=plan.schedule.search_window_s, warmup_s=plan.schedule.search_warmup_s, profiled=name,
         )  # fmt: skip

@@ -192,6 +192,8 @@ class Tolerances:
 
     top1_agreement_min: float = 0.97
     disagreement_margin_max_nats: float = 0.25
+    far_disagreement_share_max: float = 0.0
+    """share of tokens (at least one) that may reach that margin, but not twice it; 0 = none may"""
     mean_margin_max_nats: float = 0.01
     logprob_mean_max: float = 0.05
     logprob_p99_max: float = 0.3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from typing import Any
 from vibeserve.agents import PlannerAgent, PlanningState
 from vibeserve.benchmark import noise_floor, paired_log_ratios
 from vibeserve.core.documents import from_data, to_data
-from vibeserve.core.nouns import METRICS, Outcome, Round, Verdict
+from vibeserve.core.nouns import METRICS, Decision, Outcome, Round, Verdict
 from vibeserve.errors import InfraError, RefusedError
 from vibeserve.journal import Journal
 from vibeserve.roles.evaluator import Entrant, Series
@@ -47,15 +48,17 @@ class Search:
         self.entries.append(entry)
         if entry.checkpoint is not None:
             self.incumbent = entry.checkpoint
+        if entry.record.outcome is Outcome.BASELINE and entry.record.decision is not None:
+            self.noise_floor = entry.record.decision.noise_floor
 
     @property
     def num_without_gain(self) -> int:
-        """Rounds since the last accepted one."""
+        """Rounds since the last accepted one; those that the machine spoilt say nothing and do not count."""
         count = 0
         for entry in reversed(self.entries):
             if entry.record.outcome in (Outcome.ACCEPTED, Outcome.BASELINE):
                 break
-            count += 1
+            count += entry.record.outcome is not Outcome.INFRA
         return count
 
     @property
@@ -79,6 +82,8 @@ def synthesize(
     when the seed itself does not pass the gates: then nothing can be compared with it.
     """
     search = restore(team, journal)
+    if search.entries:
+        team.progress.event("synthesize", f"resumed after round {search.entries[-1].record.number}")
     if search.incumbent is None:
         _keep(team, search, journal, baseline_round(team, seed=seed))
     plan = team.bench.plan
@@ -89,7 +94,8 @@ def synthesize(
             break
         assert search.incumbent is not None
         state = PlanningState(
-            facts=facts, scaffold=team.scaffold, skills=team.skills, incumbent=search.incumbent.assembled, spans=search.incumbent.spans,
+            facts=facts, scaffold=team.scaffold, skills=team.skills, incumbent=search.incumbent.assembled,
+            spans=search.incumbent.spans,
             records=[entry.record for entry in search.entries], min_effect=plan.spec.evaluation.min_effect,
         )  # fmt: skip
         proposal = planner.propose(state)
@@ -111,29 +117,31 @@ def restore(team: Team, journal: Journal) -> Search:
     """The search as the journal left it; workspaces that are gone are checked out again."""
     search = Search()
     for event in journal.events("round"):
-        search.add(from_data(Entry, event.data))
-    for event in journal.events("noise_floor"):
-        search.noise_floor = float(event.data["noise_floor"])
-    for entry in search.entries:
-        if entry.checkpoint is None:
-            continue
-        candidate = entry.checkpoint.candidate
-        if not entry.checkpoint.workspace.is_dir():
-            team.store.checkout(candidate.commit, entry.checkpoint.workspace)
-        team.clock.declare(candidate.candidate_id, factor=expected_factor(team.skills, entry.checkpoint.assembled))
-    if search.entries:
-        team.progress.event("synthesize", f"resumed after round {search.entries[-1].record.number}")
+        search.add(_restored(team, from_data(Entry, event.data)))
     return search
+
+
+def _restored(team: Team, entry: Entry) -> Entry:
+    """The entry with its workspace in place, wherever the run's folder lies now."""
+    if entry.checkpoint is None:
+        return entry
+    candidate = entry.checkpoint.candidate
+    workspace = team.bench.run_dir / "workspaces" / candidate.candidate_id
+    if not workspace.is_dir():
+        # a folder with the right name is whole: a checkout that is interrupted leaves only the draft
+        draft = workspace.with_name(f".{workspace.name}.draft")
+        shutil.rmtree(draft, ignore_errors=True)
+        team.store.checkout(candidate.commit, draft)
+        draft.rename(workspace)
+    team.clock.declare(candidate.candidate_id, factor=expected_factor(team.skills, entry.checkpoint.assembled))
+    return replace(entry, checkpoint=replace(entry.checkpoint, workspace=workspace))
 
 
 def baseline_round(team: Team, *, seed: Seed) -> RoundResult:
     """Round 0: the seed, gated like any candidate, and measured against itself for the noise floor."""
     started_s = time.monotonic()
     workspace = team.bench.run_dir / "workspaces" / "r00a1"
-    if workspace.exists():
-        import shutil
-
-        shutil.rmtree(workspace)
+    shutil.rmtree(workspace, ignore_errors=True)
     seed.materialise(workspace)
     offered = commit(team, workspace, name="r00a1", proposal=None)
     draw = secrets.randbits(31)
@@ -166,9 +174,9 @@ def _measure_twice(team: Team, offered: Checkpoint, server: Any, *, seed: int) -
         team.clock.declare("r00a1-again", factor=1.0)
         share = plan.spec.evaluation.tolerances.logprob_share
         return team.evaluator.compare(
-            [Entrant(name=each.name, server=each, logprobs_share=share) for each in servers], load=team.headline_load,
-            pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs, window_s=plan.schedule.search_window_s,
-            warmup_s=plan.schedule.search_warmup_s, profiled="r00a1",
+            [Entrant(name=each.name, server=each, logprobs_share=share) for each in servers],
+            load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs,
+            window_s=plan.schedule.search_window_s, warmup_s=plan.schedule.search_warmup_s, profiled="r00a1",
         )  # fmt: skip
     finally:
         for each in servers:
@@ -178,8 +186,6 @@ def _measure_twice(team: Team, offered: Checkpoint, server: Any, *, seed: int) -
 def _baseline_record(
     offered: Checkpoint, verdict: Verdict, series: dict[str, Series], *, floor: float, seconds: float
 ) -> Round:
-    from vibeserve.core.nouns import Decision
-
     decision = Decision(accepted=True, reason="round 0", headline=None, noise_floor=floor)
     return Round(
         number=0, proposal=None, candidate=offered.candidate, outcome=Outcome.BASELINE,
@@ -193,9 +199,6 @@ def _keep(team: Team, search: Search, journal: Journal, result: RoundResult) -> 
     """Journal the round, then count it: what is not in the journal has not happened."""
     windows = {name: {"windows": row.windows, "facts": row.facts} for name, row in result.series.items()}
     entry = Entry(record=result.record, checkpoint=result.checkpoint, measurements=to_data(windows))
-    if result.record.number == 0 and result.record.decision is not None:
-        search.noise_floor = result.record.decision.noise_floor
-        journal.append("noise_floor", {"noise_floor": search.noise_floor})
     journal.append("round", to_data(entry))
     search.add(entry)
     record = result.record
@@ -213,5 +216,6 @@ def _why_stop(team: Team, search: Search, *, remaining_s: float) -> str:
         return f"plateau: {patience} rounds in a row without a gain"
     longest_s = max((entry.record.seconds for entry in search.entries), default=0.0)
     if remaining_s < longest_s:
-        return f"budget: {max(0.0, remaining_s):.0f} s are left before certification and a round takes up to {longest_s:.0f} s"
+        left = f"{max(0.0, remaining_s):.0f} s are left before certification"
+        return f"budget: {left} and a round takes up to {longest_s:.0f} s"
     return ""

@@ -41,6 +41,14 @@ def test_one_far_disagreement_is_refused() -> None:
     assert classes(scores(tuple([0.2499] + [0.0] * 999))) == []
 
 
+def test_a_declared_share_of_far_disagreements_is_allowed_below_twice_the_margin() -> None:
+    tolerances = Tolerances(logprob_share=0, far_disagreement_share_max=0.001)
+    assert classes(scores(tuple([0.3] + [0.0] * 99)), tolerances) == []
+    assert classes(scores(tuple([0.3] * 2 + [0.0] * 998)), tolerances) == ["wrong_tokens"]
+    assert classes(scores(tuple([0.3] * 2 + [0.0] * 1998)), tolerances) == []
+    assert classes(scores(tuple([0.5] + [0.0] * 1999)), tolerances) == ["wrong_tokens"]
+
+
 def test_mean_margin_is_limited() -> None:
     assert classes(scores(tuple([0.2] * 3 + [0.0] * 97)), Tolerances(logprob_share=0, mean_margin_max_nats=0.005)) == [
         "wrong_tokens"

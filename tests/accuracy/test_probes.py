@@ -29,10 +29,8 @@ class CannedServer(BaseHTTPRequestHandler):
         "object": "text_completion",
         "created": 1,
         "model": "canned",
-        "choices": [
-            {"index": 0, "text": " same", "finish_reason": "length", "token_ids": [300] * 12, "logprobs": None}
-        ],
-        "usage": {"prompt_tokens": 32, "completion_tokens": 12, "total_tokens": 44},
+        "choices": [{"index": 0, "text": " same", "finish_reason": "length", "token_ids": [300] * 8, "logprobs": None}],
+        "usage": {"prompt_tokens": 32, "completion_tokens": 8, "total_tokens": 40},
     }
 
     def do_GET(self) -> None:
@@ -82,7 +80,7 @@ def test_server_that_computes_nothing_fails_what_it_fakes(
     assert [check.name for check in report.checks] == list(CHECKS)
     assert {"health", "models"}.isdisjoint(refused)
     assert refused["completion"] == "the text is not the decoding of the ids"
-    assert refused["max_tokens"] == "12 ids for max_tokens 1"
+    assert refused["max_tokens"] == "8 ids for max_tokens 1"
     assert refused["seeded_sampling"] == "4 seeds at temperature 1 give one and the same text"
     assert refused["a_b_a"] == "another prompt gives the same answer"
     assert refused["bad_request"] == "a negative max_tokens answers 200, not a 4xx"

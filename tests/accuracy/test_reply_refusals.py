@@ -141,11 +141,16 @@ def test_cheat_is_refused_for_its_reason(
 
 
 @pytest.mark.parametrize(
-    "name", ["truncation", "padding", "no ids", "usage too high", "other text", "early chunk", "failed", "stale"]
+    "name", ["truncation", "padding", "no ids", "usage too high", "other text", "early chunk", "failed"]
 )
 def test_one_bad_reply_among_many_is_enough(name: str, honest: list[Reply], tokenizer: Any) -> None:
     _, reason_class, cheat = CHEATS[name]
     assert reason_class in found([cheat(honest[0], tokenizer), *honest[1:]], tokenizer)
+
+
+def test_a_few_equal_replies_may_be_loops_of_a_small_model(honest: list[Reply], tokenizer: Any) -> None:
+    repeated = [stale(reply, tokenizer) for reply in honest[:2]]
+    assert found([*repeated, *honest[2:]], tokenizer) == set()
 
 
 def test_text_says_what_was_found_and_leaks_no_prompt(honest: list[Reply], tokenizer: Any) -> None:

@@ -21,12 +21,12 @@ from vibeserve.spec import Workload
 from vibeserve.weights import load_tokenizer
 from vibeserve.workloads import Pool, request_stream
 
-NUM_TOKENS = 12
+NUM_TOKENS = 8
 """of most probes: enough to tell texts apart, cheap for a slow server"""
 PROMPT_TOKENS = 32
 LONG_PROMPT_TOKENS = 200
 REQUEST_TIMEOUT_S = 60.0
-MAX_PROMPTS = 8
+MAX_PROMPTS = 4
 STABLE_GAP_NATS = 0.2
 """several times what bf16 rounding moves a log-probability by (mean below 0.05)"""
 

@@ -53,8 +53,8 @@ def accuracy_refusals(scores: Scores, *, tolerances: Tolerances) -> tuple[list[R
 
     Figures: `top1_agreement` (share), `max_disagreement_margin`, `mean_margin` (nats), `logprob_mean`, `logprob_p99`
     (absolute difference, nats; p99 by nearest rank), and the counts `num_replies`, `num_tokens`, `num_disagreements`,
-    `num_logprobs`. A figure that could not be measured is absent. `tolerances.logprob_share` 0 waives the
-    log-probability checks (servers that cannot return them).
+    `num_far_disagreements`, `num_logprobs`. A figure that could not be measured is absent. `tolerances.logprob_share`
+    0 waives the log-probability checks (servers that cannot return them).
     """
     refusals = list(_missing(scores))
     figures: dict[str, float] = {"num_replies": len(scores.replies), "num_tokens": scores.num_tokens}
@@ -97,14 +97,22 @@ def _margin_refusals(scores: Scores, *, tolerances: Tolerances, figures: dict[st
     texts = []
     if top1 < tolerances.top1_agreement_min:
         texts.append(f"top-1 agreement {top1:.4f}, at least {tolerances.top1_agreement_min} is required")
-    if worst >= tolerances.disagreement_margin_max_nats:
-        num_far = sum(margin >= tolerances.disagreement_margin_max_nats for margin in disagreements)
-        limit = f"{tolerances.disagreement_margin_max_nats} nats or more below the reference's best"
-        texts.append(f"{num_far} of {len(disagreements)} disagreements lie {limit}, the worst {worst:.3f}")
+    limit = tolerances.disagreement_margin_max_nats
+    num_far = sum(margin >= limit for margin in disagreements)
+    figures["num_far_disagreements"] = num_far
+    if num_far > _num_far_allowed(len(margins), tolerances=tolerances) or worst >= 2 * limit:
+        where = f"{limit} nats or more below the reference's best"
+        texts.append(f"{num_far} of {len(disagreements)} disagreements lie {where}, the worst {worst:.3f}")
     if mean > tolerances.mean_margin_max_nats:
         texts.append(f"mean margin {mean:.4f} nats, at most {tolerances.mean_margin_max_nats} is allowed")
     refusals = [_refusal("wrong_tokens", f"{text} ({len(margins)} tokens)") for text in texts]
     return refusals + list(_first_token_refusals(scores, tolerances=tolerances))
+
+
+def _num_far_allowed(num_tokens: int, *, tolerances: Tolerances) -> int:
+    """Honest bf16 reaches 0.25 nats about once in 10,000 tokens: a rule of none depends on the sample's size."""
+    share = tolerances.far_disagreement_share_max
+    return max(1, math.floor(share * num_tokens)) if share else 0
 
 
 def _first_token_refusals(scores: Scores, *, tolerances: Tolerances) -> Iterator[Refusal]:

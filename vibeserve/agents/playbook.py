@@ -2,18 +2,20 @@
 
 The planner splits a request's wall time by spans, looks for the card that relieves the largest share by its expected
 factor (Amdahl 1967: gain = 1 / (1 - share + share / factor)), and after the last card tunes the incumbent's parameters
-by successive halving (Jamieson and Talwalkar 2016). A refusal abandons the (card, parameters) pair, two abandon the card.
+by successive halving (Jamieson and Talwalkar 2016). A refusal abandons the (card, parameters) pair, two abandon the
+card.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from vibeserve.agents.port import Parameters, PlanningState
 from vibeserve.core.documents import canonical_json
 from vibeserve.core.nouns import Outcome, Proposal, Refusal, Round
+from vibeserve.errors import SpecError
 from vibeserve.skills import Card, Skill, applicable, assemble, declared_parameters, resolve
 
 MAX_VARIANTS = 6
@@ -84,13 +86,21 @@ def _key(parameters: Parameters, components: Sequence[str]) -> str:
 
 def _tried(records: Sequence[Round], *, card: str) -> set[str]:
     """What was offered for `card` before, whatever came of it. An infrastructure failure says nothing about it."""
-    offered = (r.proposal for r in records if r.proposal and r.proposal.card == card and r.outcome is not Outcome.INFRA)
+    offered = [proposal for proposal, outcome in _offers(records, card=card) if outcome is not Outcome.INFRA]
     return {_key(parameters, p.components) for p in offered for parameters in (p.parameters, *p.variants)}
 
 
 def _num_failures(card: Card, records: Sequence[Round]) -> int:
     lost = (Outcome.REJECTED, Outcome.CRASHED, Outcome.TIMED_OUT)
-    return sum(1 for r in records if r.proposal and r.proposal.card == card.name and r.outcome in lost)
+    return sum(1 for _, outcome in _offers(records, card=card.name) if outcome in lost)
+
+
+def _offers(records: Sequence[Round], *, card: str) -> Iterator[tuple[Proposal, Outcome]]:
+    """Every attempt at `card` with what came of it, those that another one of their round followed included."""
+    for record in records:
+        if record.proposal is not None and record.proposal.card == card:
+            yield from ((attempt.proposal, attempt.outcome) for attempt in record.refused_attempts)
+            yield record.proposal, record.outcome
 
 
 def _cards(skills: Sequence[Skill]) -> dict[str, tuple[Card, Skill]]:
@@ -99,8 +109,10 @@ def _cards(skills: Sequence[Skill]) -> dict[str, tuple[Card, Skill]]:
 
 
 def _is_applicable(card: Card, state: PlanningState) -> bool:
+    """Not adopted yet, and neither the card nor anything that comes along with it is out of place here."""
     is_adopted = card.name in state.incumbent.components
-    return not is_adopted and applicable(card, facts=state.facts) is None
+    needed = [skill.card for skill in resolve([card.name], state.skills) if skill.card is not None]
+    return not is_adopted and all(applicable(each, facts=state.facts) is None for each in needed)
 
 
 def _adoption(skill: Skill, gain: float, state: PlanningState) -> Proposal:
@@ -108,10 +120,7 @@ def _adoption(skill: Skill, gain: float, state: PlanningState) -> Proposal:
     assert card is not None
     kept, dropped = _compatible(card, state)
     components = resolve([*kept, card.name], state.skills)
-    declared = declared_parameters(state.scaffold, components)
-    # what the incumbent was tuned to stays; what the card declares itself starts at the card's default
-    tuned = {name: value for name, value in state.incumbent.parameters.items() if name not in card.parameters}
-    parameters = {name: tuned.get(name, parameter.default) for name, parameter in declared.items()}
+    parameters = _retained_parameters(components, state)
     share = sum(state.spans.get(span, 0.0) for span in card.relieves)
     instead = f" instead of {', '.join(dropped)}" if dropped else ""
     return Proposal(
@@ -119,7 +128,7 @@ def _adoption(skill: Skill, gain: float, state: PlanningState) -> Proposal:
         title=f"adopt {card.name}{instead}",
         hypothesis=f"{card.name} relieves {', '.join(card.relieves)}, {share:.0%} of the requests' wall time",
         mechanism=skill.description,
-        activation_evidence=f"the spans {', '.join(card.relieves)} shrink in the candidate's profile against the incumbent's",
+        activation_evidence=f"the spans {', '.join(card.relieves)} shrink in the candidate's profile",
         falsification="the interval of the paired headline ratio includes 1, or a gate refuses",
         forecast_ratio=round(gain, 3),
         components=tuple(sorted(component.name for component in components)),
@@ -129,44 +138,40 @@ def _adoption(skill: Skill, gain: float, state: PlanningState) -> Proposal:
     )
 
 
+def _retained_parameters(components: Sequence[Skill], state: PlanningState) -> dict[str, float | int | str | bool]:
+    """What the incumbent was tuned to stays, as far as it is still allowed; what is new starts at its default."""
+    added = [skill.card for skill in components if skill.card and skill.name not in state.incumbent.components]
+    fresh = {name for card in added for name in card.parameters}
+    values: dict[str, float | int | str | bool] = {}
+    for name, parameter in declared_parameters(state.scaffold, components).items():
+        value = state.incumbent.parameters.get(name, parameter.default)
+        is_kept = name not in fresh and parameter.problem(value) is None
+        values[name] = value if is_kept else parameter.default
+    return values
+
+
 def _compatible(card: Card, state: PlanningState) -> tuple[list[str], list[str]]:
-    """The incumbent's components split into those that go with `card` and those that it replaces."""
-    kept: list[str] = []
-    dropped: list[str] = []
-    cards = _cards(state.skills)
-    for name in state.incumbent.components:
-        other, _ = cards[name]
-        is_related = name in _closure(card.name, state) or card.name in _closure(name, state)
-        shares_file = bool(set(other.files.values()) & set(card.files.values()))
-        is_rival = shares_file or card.name in other.conflicts or name in card.conflicts
-        (dropped if is_rival and not is_related else kept).append(name)
-    # what extends a replaced component goes with it
-    gone = [name for name in kept if _closure(name, state) & set(dropped)]
-    return [name for name in kept if name not in gone], sorted([*dropped, *gone])
+    """The incumbent's components split into those that go with `card` and those that it, or what it extends, replaces.
+
+    What extends a replaced component goes with it: it cannot be combined with `card` either.
+    """
+    kept = [name for name in state.incumbent.components if _is_combinable(name, card.name, state)]
+    return kept, sorted(set(state.incumbent.components) - set(kept))
 
 
-def _closure(name: str, state: PlanningState) -> set[str]:
-    return {component.name for component in resolve([name], state.skills)}
+def _is_combinable(first: str, second: str, state: PlanningState) -> bool:
+    try:
+        resolve([first, second], state.skills)
+    except SpecError:
+        return False
+    return True
 
 
 def _tuning(state: PlanningState) -> Proposal | None:
     """One round over the incumbent's tunable values, each changed alone, halved successively by the evaluator."""
-    cards = _cards(state.skills)
-    tried = _tried(state.records, card=TUNING_CARD)
-    components = state.incumbent.components
-    variants: list[dict[str, float | int | str | bool]] = []
-    for name in components:
-        for parameter_name, parameter in sorted(cards[name][0].parameters.items()):
-            for value in parameter.tune:
-                changed = {**state.incumbent.parameters, parameter_name: value}
-                is_new = (
-                    value != state.incumbent.parameters.get(parameter_name) and _key(changed, components) not in tried
-                )
-                if is_new and changed not in variants:
-                    variants.append(changed)
+    variants = _untried_variants(state)[:MAX_VARIANTS]
     if not variants:
         return None
-    variants = variants[:MAX_VARIANTS]
     return Proposal(
         proposal_id=f"p{len(state.records):03d}-{TUNING_CARD}",
         title=f"tune the incumbent's parameters ({len(variants)} settings)",
@@ -175,8 +180,22 @@ def _tuning(state: PlanningState) -> Proposal | None:
         activation_evidence="runtime/assembly.json of the offered candidate differs in one parameter",
         falsification="the interval of the paired headline ratio includes 1, or a gate refuses",
         forecast_ratio=1.05,
-        components=components,
+        components=state.incumbent.components,
         parameters=variants[0],
         card=TUNING_CARD,
         variants=tuple(variants),
     )
+
+
+def _untried_variants(state: PlanningState) -> list[dict[str, float | int | str | bool]]:
+    """The incumbent's parameters with one value changed, by every declaration that holds in its assembly."""
+    current, components = state.incumbent.parameters, state.incumbent.components
+    tried = _tried(state.records, card=TUNING_CARD)
+    declared = declared_parameters(state.scaffold, resolve(components, state.skills))
+    changes = ((name, value) for name, parameter in sorted(declared.items()) for value in parameter.tune)
+    variants: list[dict[str, float | int | str | bool]] = []
+    for name, value in changes:
+        changed = {**current, name: value}
+        if value != current.get(name, declared[name].default) and _key(changed, components) not in tried:
+            variants.append(changed)
+    return variants

@@ -11,7 +11,10 @@ from vibeserve.audit import forbidden, policy
 from vibeserve.audit.names import Names, docstrings, fold
 
 Found = tuple[int, str, str]
-_SYSTEM_LIBRARY = re.compile(r"^(/.*/)?lib[\w+-]+\.(so(\.\d+)*|dylib)$|^\w+\.dll$")
+_SYSTEM_LIBRARY = re.compile(
+    r"^(.*/)?lib([\w+-]+\.so\.\d[\d.]*|(c|dl|rt|util|pthread|resolv|curl|ssl|crypto|uv|python[\d.]*)\.(so|dylib))$"
+)
+"""versioned libraries are never a build step's; some are known by name without a version"""
 _OPENERS = frozenset(
     {
         "open",
@@ -262,7 +265,7 @@ def _check_assignment(node: ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Del
         if not isinstance(inner, ast.Attribute):
             continue
         dotted = names.dotted(inner)
-        if dotted is None or dotted in forbidden.PATCH_EXEMPT:
+        if dotted is None or dotted in forbidden.PATCH_EXEMPT or dotted in forbidden.NAMES:
             continue
         root = dotted.split(".")[0]
         if root in forbidden.PATCH_TARGETS and names.is_module(root):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 RAMP_S = 6.0
 """load before the window: the first prompts are all prefilled at once, which no later second looks like"""
 WINDOW_S = 10.0
+WARM_UP_TIMEOUT_S = 240.0
 _NAP_S = 0.1
 
 
@@ -95,17 +97,28 @@ def _speed(peer: Peer, options: PeerOptions, bench: Bench) -> float:
         threads=bench.threads,
         run_dir=bench.run_dir / options.dtype,
     )
-    try:
-        session = LoadSession(
+
+    def load(point: LoadPoint, requests: Iterator[PromptRequest]) -> LoadSession:
+        return LoadSession(
             base_url=server.base_url,
             adapter=peer.adapter,
             model=peer.model_name(options),
-            load=bench.load,
-            requests=bench.requests(),
+            load=point,
+            requests=requests,
             cpus=bench.client_cpus,
             join=lambda argv: bench.host.join_argv(server.process, argv),
             name=f"calibrate-{peer.name}-{options.dtype}",
         )
+
+    try:
+        # a server may build its cache or compile at its first request: that is no part of its speed
+        warm_up = load(LoadPoint(name="warm-up", concurrency=1), islice(bench.requests(), 1))
+        warm_up.start()
+        try:
+            warm_up.wait(timeout_s=WARM_UP_TIMEOUT_S)
+        finally:
+            warm_up.stop()
+        session = load(bench.load, bench.requests())
         session.start()
         try:
             _sleep_active(session, bench.ramp_s + bench.window_s, check=lambda: _check_alive(server.poll(), peer.name))

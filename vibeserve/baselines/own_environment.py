@@ -51,7 +51,7 @@ class VllmPeer:
 
         compiled = cache_dir() / "peers" / f"{prefix_of(get_recipe('vllm')).name}-compiled"
         compiled.mkdir(parents=True, exist_ok=True)
-        program = ("{python}", "-m", "vllm.entrypoints.openai.api_server", "--model", f"{{model_dir}}/{options.dtype}")
+        program = ("{python}", "-m", "vllm.entrypoints.cli.main", "serve", f"{{model_dir}}/{options.dtype}")
         return Launch(
             name=self.name,
             argv=(
@@ -76,8 +76,15 @@ class VllmPeer:
 
 
 def _vllm_environment(compiled: Path) -> dict[str, str]:
-    """1 GiB holds 45 sequences of 1,024 tokens of a 135M model; binding of cores is the wall's."""
+    """1 GiB holds 22 sequences of 1,024 tokens of a 135M model in f32; binding of cores is the wall's.
+
+    Its wheel brings Intel's OpenMP and asks for it to be preloaded. The ahead-of-time cache of 0.32.0 cannot be read
+    back on a CPU (`finalize_loading` is missing), so that every start would compile anew; Inductor's own cache can.
+    """
+    openmp = prefix_of(get_recipe("vllm")) / "lib" / "libiomp5.so"
     return {
+        **({"LD_PRELOAD": str(openmp)} if openmp.is_file() else {}),
+        "VLLM_USE_AOT_COMPILE": "0",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",

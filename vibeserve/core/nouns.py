@@ -220,6 +220,18 @@ class Decision:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RefusedAttempt:
+    """A refused candidate that another attempt of the same round followed."""
+
+    proposal: Proposal
+    candidate: Candidate | None
+    outcome: Outcome
+    reason: str
+    verdict: Verdict | None = None
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Round:
     """What one round left: written to the journal whatever its outcome."""
 
@@ -237,6 +249,8 @@ class Round:
     spans: dict[str, float] = field(default_factory=dict)
     """share of the requests' wall time by span, of the candidate where it ran"""
     attempts: int = 1
+    refused_attempts: tuple[RefusedAttempt, ...] = ()
+    """those before the last one, in order"""
     seconds: float = 0.0
 
     @property

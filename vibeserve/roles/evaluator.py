@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -99,9 +100,11 @@ class Evaluator:
         window_s: float,
         warmup_s: float,
     ) -> str:
-        """Successive halving: short windows of all, the better half goes on with windows twice as long; the last one's name.
+        """Successive halving: short windows of all, the better half goes on with windows twice as long; the last one's
+        name.
 
-        Its numbers choose what is offered, never what is accepted: the winner is measured afresh.
+        Its numbers choose what is offered, never what is accepted: the winner is measured afresh. One without a value
+        of `metric` in some window comes last.
         """
         remaining = list(entrants)
         while len(remaining) > 1:
@@ -114,10 +117,7 @@ class Evaluator:
                 window_s=window_s,
                 warmup_s=warmup_s,
             )
-            speed = {
-                name: METRICS[metric].ratio(row.medians().get(metric, 0.0) or 1e-9, against=1.0)
-                for name, row in series.items()
-            }
+            speed = {name: _speed(row, metric) for name, row in series.items()}
             remaining.sort(key=lambda entrant: (-speed[entrant.name], entrant.name))
             remaining = remaining[: (len(remaining) + 1) // 2]
             window_s *= 2
@@ -131,7 +131,8 @@ class Evaluator:
         )  # fmt: skip
 
     def _await_evidence(self, server: Server, session: LoadSession) -> None:
-        """Let a slow server go on, untimed, until its replies can be judged; one that never gets there is judged as it is."""
+        """Let a slow server go on, untimed, until its replies can be judged. One that never gets there is judged as it
+        is."""
         if _is_judgeable(session):
             return
         server.resume()
@@ -145,7 +146,10 @@ class Evaluator:
 
     def _spans(self, server: Server) -> dict[str, float]:
         server.resume()
-        return self._bench.request_spans(server)
+        try:
+            return self._bench.request_spans(server)
+        finally:
+            server.pause()
 
     def _series(
         self, entrant: Entrant, row: Sequence[Slice], replies: list[Reply], *, spans: Mapping[str, float]
@@ -157,9 +161,20 @@ class Evaluator:
             ) | {"peak_memory": entrant.server.peak_memory_gib(), "start_s": part.start_s, "end_s": part.end_s}
             for part in row
         ]  # fmt: skip
-        windows = tuple(self._clock.read(entrant.name, measured))
+        windows = tuple(_finite(window) for window in self._clock.read(entrant.name, measured))
         facts = tuple(part.facts for part in row)
         return Series(name=entrant.name, windows=windows, replies=tuple(replies), facts=facts, spans=dict(spans))
+
+
+def _finite(window: Mapping[str, float]) -> dict[str, float]:
+    """A figure that is no number is an absent one, for deciders and documents alike."""
+    return {name: value for name, value in window.items() if math.isfinite(value)}
+
+
+def _speed(row: Series, metric: str) -> float:
+    """The more the better, whatever the metric's direction; 0 without a value."""
+    value = row.medians().get(metric, 0.0)
+    return METRICS[metric].ratio(value, against=1.0) if value > 0 else 0.0
 
 
 def _is_judgeable(session: LoadSession) -> bool:
@@ -168,12 +183,16 @@ def _is_judgeable(session: LoadSession) -> bool:
 
 
 def _end(server: Server, session: LoadSession) -> list[Reply]:
-    """Stop a load whose server may be stopped, too: it has to see the disconnects."""
+    """Stop a load whose server may be stopped, too: it has to see the disconnects. The server is left paused."""
     if not session.is_started:
         return []
     if server.poll() is None:
         server.resume()
-    return session.stop()
+    try:
+        return session.stop()
+    finally:
+        if server.poll() is None:
+            server.pause()
 
 
 def merged(parts: Sequence[Series]) -> Series:

@@ -13,7 +13,7 @@ from vibeserve.accuracy import accuracy_refusals, probe_refusals, probe_server, 
 from vibeserve.accuracy.scores import Scores
 from vibeserve.audit import Snapshot, compare, scan_workspace, snapshot
 from vibeserve.core.nouns import Refusal, Reply, Verdict
-from vibeserve.errors import RefusedError, ServerError
+from vibeserve.errors import InfraError, RefusedError, ServerError
 from vibeserve.roles.workbench import Workbench
 from vibeserve.service import Server
 
@@ -48,16 +48,31 @@ class Judge:
             return _failed("build", error, checks=("scan",), before=before)
         except RefusedError as error:
             reasons = tuple(reason for reason in error.reasons if isinstance(reason, Refusal))
-            return Screening(refusals=reasons, checks=("scan",), server=None, before=before)
+            untyped = Refusal(gate="build", reason_class="refused", text=str(error))
+            return Screening(refusals=reasons or (untyped,), checks=("scan",), server=None, before=before)
         try:
             server = self._bench.serve(workspace, name=name)
         except ServerError as error:
             return _failed("start", error, checks=("scan", "build"), before=before)
-        refusals = self.probe(server, seed=seed)
+        refusals = self._probe_or_stop(server, seed=seed)
         if refusals:
-            server.stop(drain_s=0)
             return Screening(refusals=tuple(refusals), checks=SCREEN_CHECKS, server=None, before=before)
         return Screening(refusals=(), checks=SCREEN_CHECKS, server=server, before=before)
+
+    def _probe_or_stop(self, server: Server, *, seed: int) -> list[Refusal]:
+        """The probes' refusals; the server goes on only where there are none."""
+        refusals: list[Refusal] | None = None
+        try:
+            refusals = self.probe(server, seed=seed)
+        except InfraError as error:
+            # the probes cannot enter the network of a server that has ended: its doing, not the machine's
+            if server.poll() is None:
+                raise
+            refusals = [Refusal(gate="probe", reason_class="died", text=f"{server.log_tail()}\n{error}".strip())]
+        finally:
+            if refusals != []:
+                server.stop(drain_s=0)
+        return refusals
 
     def probe(self, server: Server, *, seed: int) -> list[Refusal]:
         """The stock client's probes against a running server."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from vibeserve.errors import ServerError
 from vibeserve.hosts import Host, get_host
 from vibeserve.plan import Plan
 from vibeserve.service import Launch, Server, build_workspace, candidate_launch, start_server
+from vibeserve.skills.card import SPANS
 from vibeserve.spec import Tier
 from vibeserve.weights import ModelDir, load_tokenizer
 from vibeserve.workloads import Pool, request_stream
@@ -27,7 +30,12 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FETCH_TIMEOUT_S = 10.0
+FETCH_LIMIT_S = 3 * FETCH_TIMEOUT_S
+"""of the whole answer: the timeout above is of one read"""
 WARM_UP_TIMEOUT_S = 240.0
+SPAN_LINE = re.compile(
+    r'vibeserve_span_seconds_total\{[^}]*\bspan="(?P<span>[^"]+)"[^}]*\} (?P<seconds>[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?)'
+)
 UNCOMPILED = ("parameters.py", "assembly.json", "README.md", "requirements.lock")
 """files that a build of native sources does not read; a rebuild for a changed parameter alone is not needed"""
 
@@ -74,7 +82,7 @@ class Workbench:
             timeout_s=self.plan.spec.sandbox.build_timeout_s, allow_engines=tuple(self.plan.spec.allow_engines),
         )  # fmt: skip
         if target.is_dir():
-            shutil.copytree(target, cached)
+            _copy_whole(target, cached)
 
     def serve(self, workspace: Path, *, name: str) -> Server:
         """Start the runtime of a built workspace behind the wall, on the engine's cores."""
@@ -141,12 +149,14 @@ class Workbench:
         """Body of a GET on the server, by a child of ours in its network. ServerError when it does not answer."""
         script = Path(__file__).with_name("fetch.py")
         argv = [sys.executable, "-I", "-S", str(script), server.base_url + path, str(FETCH_TIMEOUT_S)]
-        done = subprocess.run(
-            self.host.join_argv(server.process, argv, cpus=self.plan.client_cpus),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        joined = self.host.join_argv(server.process, argv, cpus=self.plan.client_cpus)
+        try:
+            done = subprocess.run(
+                joined, capture_output=True, text=True, errors="replace", check=False, timeout=FETCH_LIMIT_S
+            )
+        except subprocess.TimeoutExpired as error:
+            detail = f"GET {path} was not answered whole in {FETCH_LIMIT_S:g} s"
+            raise ServerError(server.name, outcome="timed_out", detail=detail, log_tail=server.log_tail()) from error
         if done.returncode != 0:
             detail = done.stderr.strip() or f"GET {path} failed"
             raise ServerError(server.name, outcome="died", detail=detail, log_tail=server.log_tail())
@@ -154,12 +164,26 @@ class Workbench:
 
     def request_spans(self, server: Server) -> dict[str, float]:
         """Request-seconds by span so far, from the runtime's own counters: they steer the search and decide nothing."""
-        spans: dict[str, float] = {}
-        for line in self.fetch(server, "/metrics").splitlines():
-            if line.startswith("vibeserve_span_seconds_total{") and 'span="' in line:
-                name = line.split('span="', 1)[1].split('"', 1)[0]
-                spans[name] = spans.get(name, 0.0) + float(line.rsplit(" ", 1)[1])
-        return spans
+        return parse_spans(self.fetch(server, "/metrics"))
+
+
+def parse_spans(exposition: str) -> dict[str, float]:
+    """Seconds by span in a Prometheus exposition. A candidate writes it: what is no known span or no number is left
+    out."""
+    spans: dict[str, float] = {}
+    for line in exposition.splitlines():
+        found = SPAN_LINE.fullmatch(line.strip())
+        if found and found["span"] in SPANS:
+            spans[found["span"]] = spans.get(found["span"], 0.0) + float(found["seconds"])
+    return {name: value for name, value in spans.items() if math.isfinite(value)}
+
+
+def _copy_whole(source: Path, destination: Path) -> None:
+    """Copy a folder so that `destination` is there whole or not at all."""
+    draft = destination.with_name(f".{destination.name}.draft")
+    shutil.rmtree(draft, ignore_errors=True)
+    shutil.copytree(source, draft)
+    draft.rename(destination)
 
 
 def _source_digest(workspace: Path) -> str:

@@ -33,7 +33,7 @@ _SYSCALLS: dict[str, tuple[int, int]] = {
     "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104),
     "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89),
     "syslog": (103, 116), "settimeofday": (164, 170), "clock_settime": (227, 112), "clock_adjtime": (305, 266),
-    "adjtimex": (159, 171), "sethostname": (170, 161), "setdomainname": (171, 162), "sched_setscheduler": (144, 119),
+    "adjtimex": (159, 171), "sethostname": (170, 161), "setdomainname": (171, 162),
     "sched_setparam": (142, 118), "sched_setattr": (314, 274), "migrate_pages": (256, 238),
 }
 # what a namespace would keep apart: System V and POSIX queues, priorities of the user's other processes
@@ -47,6 +47,7 @@ _SIGNALS = {
 }
 # fmt: on
 _CLONE, _CLONE3, _SOCKET, _PRLIMIT, _SETAFFINITY = (56, 220), (435, 435), (41, 198), (302, 261), (203, 122)
+_SETSCHEDULER = (144, 119)
 _AUDIT_ARCH = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
 
@@ -106,6 +107,8 @@ def program(*, own_namespaces: bool, local_sockets: bool = False, signals_scoped
         code += _if_number(numbers[column], _return_errno(errno.EPERM))
     # success without effect: OpenMP runtimes that pin their threads go on, on the CPUs they were given
     code += _if_number(_SETAFFINITY[column], _return_errno(0))
+    # the same for scheduling classes: ZeroMQ aborts the process when it is refused one
+    code += _if_number(_SETSCHEDULER[column], _return_errno(0))
     # glibc falls back to clone, whose flags can be read here
     code += _if_number(_CLONE3[column], _return_errno(errno.ENOSYS))
     reload = _instruction(_LD, _NUMBER)

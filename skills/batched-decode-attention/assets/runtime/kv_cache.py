@@ -12,8 +12,10 @@ PANEL_COLUMNS = 32
 
 
 class KVCache:
-    """Keys `[layer, slot, kv head, position / 32, head_dim, 32]` and values `[layer, slot, kv head, head_dim / 32, position,
-    32]` in bf16; the 32 columns of a line are interleaved by halves. A slot's pages are not touched before they are used.
+    """bf16 `keys` [layer, slot, kv head, position / 32, head_dim, 32] and `values` with the last dimensions
+    [.., head_dim / 32, position, 32].
+
+    The 32 columns of a line are interleaved by halves. A slot's pages are not touched before they are used.
     """
 
     def __init__(self, config: ModelConfig, *, parameters: Parameters) -> None:

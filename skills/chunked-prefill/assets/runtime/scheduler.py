@@ -12,7 +12,7 @@ class Scheduler(SequenceQueue):
     """See `interfaces.SchedulerLike`.
 
     A step takes one row of every sequence that decodes, and fills up to `max_step_tokens` rows with prompts in order of
-    arrival, cutting the last one. A long prompt so delays each token of the others by one chunk, not by the whole prompt.
+    arrival, cutting the last one. So a long prompt delays each token of the others by one chunk, not by all of it.
     """
 
     def __init__(self, kv_cache: KVCache, *, parameters: Parameters) -> None:

@@ -11,7 +11,7 @@ from .parameters import Parameters
 class Scheduler(SequenceQueue):
     """See `interfaces.SchedulerLike`.
 
-    A step holds either whole prompts that have just been admitted, up to `max_prefill_tokens` of them together, or one row
+    A step holds either whole prompts that have just been admitted, up to `max_prefill_tokens` rows of them, or one row
     of every running sequence. Prompts go first: a slot that waits for its prompt earns nothing, and every later decode
     step reads the weights for one sequence more.
     """

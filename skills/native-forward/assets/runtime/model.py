@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from . import spans
-from .build import load_library
 from .attention import rotary_table, segment_table
+from .build import load_library
 from .interfaces import Batch, ModelConfig
 from .kv_cache import PANEL_COLUMNS, KVCache, round_up
 from .parameters import Parameters
@@ -32,9 +32,9 @@ class Sizes(ctypes.Structure):
 class Model:
     """See `interfaces.ModelLike`.
 
-    Weights stay bf16 in memory and are widened to f32 in registers; keys and values are bf16; everything else is f32. Prompt
-    chunks of `parameters.fixed_point_min_rows` rows or more are multiplied in 16-bit fixed point where the processor has
-    AVX-512 VNNI.
+    Weights stay bf16 in memory and are widened to f32 in registers; keys and values are bf16; everything else is f32.
+    Prompt chunks of `parameters.fixed_point_min_rows` rows or more are multiplied in 16-bit fixed point where the
+    processor has AVX-512 VNNI.
     """
 
     def __init__(self, config: ModelConfig, weights: dict[str, Tensor], *, parameters: Parameters) -> None:

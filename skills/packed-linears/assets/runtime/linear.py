@@ -15,7 +15,7 @@ LAYOUT_ROWS = 16
 class Linear:
     """`y = x W^T` with a weight in oneDNN's blocked layout.
 
-    `packed_dtype` float32 computes in f32 from twice the bytes; bfloat16 keeps the bytes of the checkpoint and rounds the
+    `packed_dtype` float32 computes in f32 from twice the bytes. bfloat16 keeps the bytes of the checkpoint and rounds
     activations to bf16, which is fast only where the processor multiplies bf16 (AMX, AVX512_BF16).
     """
 

@@ -16,8 +16,8 @@ from .parameters import Parameters
 class Linear:
     """`y = x W^T` in f32 over a bf16 weight that was packed into panels of 32 columns once.
 
-    Below `parameters.fixed_point_min_rows` rows a row's result does not depend on the other rows. From there on, where the
-    processor has AVX-512 VNNI, the product is in 16-bit fixed point (`native/fixed.h`): prompts, not decode batches.
+    Below `parameters.fixed_point_min_rows` rows a row's result does not depend on the other rows. From there on, where
+    the processor has AVX-512 VNNI, the product is in 16-bit fixed point (`native/fixed.h`): prompts, not decode steps.
     """
 
     def __init__(self, weight: Tensor, *, parameters: Parameters) -> None:

@@ -16,6 +16,12 @@
 
 namespace vs {
 
+// Bits of the nearest bf16 in the low halves.
+inline line bf16_bits(vec value) {
+  const line words = reinterpret_cast<line>(value);
+  return (words + 0x7fffu + ((words >> 16) & 1u)) >> 16;
+}
+
 // Layout of the cache: keys [layer][slot][kv head][position / 32][head_dim][16 words],
 // values [layer][slot][kv head][head_dim / 32][position][16 words].
 struct CacheShape {
@@ -46,10 +52,13 @@ struct Cache {
     auto* k = reinterpret_cast<uint16_t*>(keys_of(layer, slot, kv_head)) +
               position / PANEL_COLUMNS * panel_words(shape.head_dim) * 2 + half(position % PANEL_COLUMNS);
     auto* v = reinterpret_cast<uint16_t*>(values_of(layer, slot, kv_head)) + position * PANEL_COLUMNS;
-    for (int64_t d = 0; d < shape.head_dim; ++d) {
-      k[d * PANEL_COLUMNS] = float_to_bf16(key[d]);
-      v[d / PANEL_COLUMNS * panel_words(shape.capacity) * 2 + half(d % PANEL_COLUMNS)] = float_to_bf16(value[d]);
+    for (int64_t d = 0; d < shape.head_dim; ++d) k[d * PANEL_COLUMNS] = float_to_bf16(key[d]);
+    int64_t d = 0;
+    for (; d + PANEL_COLUMNS <= shape.head_dim; d += PANEL_COLUMNS, v += panel_words(shape.capacity) * 2) {
+      const line words = bf16_bits(load(value + d)) | bf16_bits(load(value + d + LINE_WORDS)) << 16;
+      *reinterpret_cast<line*>(v) = words;
     }
+    for (int64_t column = 0; d < shape.head_dim; ++d, ++column) v[half(column)] = float_to_bf16(value[d]);
   }
 };
 
@@ -94,6 +103,9 @@ inline void transpose(const float* rows, int64_t stride, int64_t num, int64_t de
   for (int64_t k = 0; k < depth; ++k)
     for (int64_t r = 0; r < num; ++r) packed[k * num + r] = rows[r * stride + k];
 }
+
+// Distance of two rows of scores, up to which contexts need no transposition; see `multiply`.
+constexpr int SCORE_STRIDE = 2064;
 
 struct AttentionScratch {
   Scratch query, scores, packed, output;
@@ -175,7 +187,8 @@ class Attention {
       const float* source = query.at(task.segment.start_row + row_of(r)) + column_of(r);
       for (int64_t d = 0; d < dim; ++d) packed_query[d * num + r] = source[d] * scale;
     }
-    const int64_t depth = visible_of(num - 1), panels = num_panels(depth), stride = panels * PANEL_COLUMNS;
+    const int64_t depth = visible_of(num - 1), panels = num_panels(depth);
+    const int64_t stride = std::max<int64_t>(panels * PANEL_COLUMNS, SCORE_STRIDE);
     const uint32_t* keys = cache.keys_of(layer, task.segment.slot, task.kv_head);
     const uint32_t* values = cache.values_of(layer, task.segment.slot, task.kv_head);
     float* scores = scratch.scores.get<float>(num * stride);
@@ -183,12 +196,19 @@ class Attention {
                   reinterpret_cast<const char*>(keys) + PREFETCH_BYTES, 64);
     float sums[BLOCK_ROWS];
     for (int64_t r = 0; r < num; ++r) sums[r] = softmax_terms(scores + r * stride, visible_of(r), depth);
-    float* packed = scratch.packed.get<float>(num * depth);
-    transpose(scores, stride, num, depth, packed);
     const int64_t width = num_panels(dim) * PANEL_COLUMNS;
     float* output = scratch.output.get<float>(num * width);
-    multiply_rows(num, packed, values, panel_words(shape_.capacity), depth, static_cast<int>(num_panels(dim)), output,
-                  width, reinterpret_cast<const char*>(values) + PREFETCH_BYTES, 64);
+    auto multiply_values = [&](auto* multiply, const float* terms) {
+      multiply(num, terms, values, panel_words(shape_.capacity), depth, static_cast<int>(num_panels(dim)), output, width,
+               reinterpret_cast<const char*>(values) + PREFETCH_BYTES, 64);
+    };
+    if (stride == SCORE_STRIDE) {
+      multiply_values(multiply_rows<SCORE_STRIDE>, scores);
+    } else {
+      float* packed = scratch.packed.get<float>(num * depth);
+      transpose(scores, stride, num, depth, packed);
+      multiply_values(multiply_rows<0>, packed);
+    }
     for (int64_t r = 0; r < num; ++r) {
       float* target = attended.at(task.segment.start_row + row_of(r)) + column_of(r);
       const float inverse = 1.0f / sums[r];

@@ -49,12 +49,22 @@ inline void column_scales(const uint32_t* panels, int64_t columns, int64_t depth
     scales[column] = column_scale(panels + column / PANEL_COLUMNS * panel_words(depth), column % PANEL_COLUMNS, depth);
 }
 
-// Activations of a call: integers [block][depth / 2][rows of the block], a pair of k in each, and scales
-// [block][group][rows of the block].
+// Activations of a call: rows of pairs of integers, `stride` pairs apart, and scales [row][group]. Strides are constants of
+// the kernel, see `multiply`; odd numbers of cache lines, so that rows do not fall into the same cache sets.
 struct FixedRows {
   int32_t* pairs;
   float* scales;
+  int64_t stride;
 };
+
+constexpr int64_t FIXED_STRIDES[] = {304, 1040, 8208};
+constexpr int64_t MAX_FIXED_DEPTH = 2 * FIXED_STRIDES[2];
+
+inline int64_t fixed_stride(int64_t depth) {
+  for (int64_t stride : FIXED_STRIDES)
+    if (depth <= 2 * stride) return stride;
+  return 0;
+}
 
 #if VS_FIXED_POINT
 
@@ -78,20 +88,12 @@ inline float to_fixed(const float* values, int64_t size, int32_t* pairs) {
 
 // Rows ids[0 .. rows-1] of x [*, depth]; depth is even.
 inline void pack_fixed_rows(const float* x, const int32_t* ids, int64_t rows, int64_t depth, FixedRows out) {
-  Blocks blocks(rows);
-  alignas(64) int32_t pairs[GROUP_DEPTH / 2];
-  for (int64_t b = 0; b < blocks.count; ++b) {
-    const int64_t height = blocks.rows_of(b), first = blocks.first_of(b);
-    int32_t* block_pairs = out.pairs + first * (depth / 2);
-    float* block_scales = out.scales + first * num_groups(depth);
-    for (int64_t r = 0; r < height; ++r)
-      for (int64_t g = 0; g < num_groups(depth); ++g) {
-        const int64_t size = std::min(GROUP_DEPTH, depth - g * GROUP_DEPTH);
-        block_scales[g * height + r] = to_fixed(x + ids[first + r] * depth + g * GROUP_DEPTH, size, pairs);
-        int32_t* target = block_pairs + g * (GROUP_DEPTH / 2) * height + r;
-        for (int64_t i = 0; i < size / 2; ++i) target[i * height] = pairs[i];
-      }
-  }
+  const int64_t groups = num_groups(depth);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t g = 0; g < groups; ++g) {
+      const int64_t first = g * GROUP_DEPTH, size = std::min(GROUP_DEPTH, depth - first);
+      out.scales[r * groups + g] = to_fixed(x + ids[r] * depth + first, size, out.pairs + r * out.stride + first / 2);
+    }
 }
 
 // One panel -> [depth / 2][2][16] pairs of 16-bit integers.
@@ -122,11 +124,11 @@ static inline __attribute__((always_inline)) void add_pairs(ivec& sum, ivec a, i
 }
 
 // y[R, 32] += scale of each row * (one register block @ one group of a widened panel).
-template <int R>
+template <int R, int S>
 static inline __attribute__((always_inline)) void add_group(const int32_t* __restrict x, const float* __restrict x_scales,
-                                                            const int32_t* __restrict integers, int64_t num_pairs,
-                                                            float* __restrict y, int64_t y_stride, const char* ahead,
-                                                            int64_t step) {
+                                                            int64_t groups, const int32_t* __restrict integers,
+                                                            int64_t num_pairs, float* __restrict y, int64_t y_stride,
+                                                            const char* ahead, int64_t step) {
   ivec sum[R][2];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) sum[r][0] = sum[r][1] = ivec{};
@@ -136,7 +138,7 @@ static inline __attribute__((always_inline)) void add_group(const int32_t* __res
     ivec high = *reinterpret_cast<const ivec*>(integers + (i * 2 + 1) * LINE_WORDS);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      ivec pair = x[i * R + r] - ivec{};
+      ivec pair = x[r * S + i] - ivec{};
       add_pairs(sum[r][0], pair, low);
       add_pairs(sum[r][1], pair, high);
     }
@@ -146,32 +148,34 @@ static inline __attribute__((always_inline)) void add_group(const int32_t* __res
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
     float* row = y + r * y_stride;
-    *reinterpret_cast<vec*>(row) += __builtin_convertvector(sum[r][0], vec) * x_scales[r];
-    *reinterpret_cast<vec*>(row + LINE_WORDS) += __builtin_convertvector(sum[r][1], vec) * x_scales[r];
+    const float scale = x_scales[r * groups];
+    *reinterpret_cast<vec*>(row) += __builtin_convertvector(sum[r][0], vec) * scale;
+    *reinterpret_cast<vec*>(row + LINE_WORDS) += __builtin_convertvector(sum[r][1], vec) * scale;
   }
 }
 
 // y[R, 32] = one register block @ one widened panel.
-template <int R>
+template <int R, int S>
 static void multiply_fixed(const int32_t* x, const float* x_scales, const int32_t* integers, int64_t depth,
                            const float* scales, float* y, int64_t y_stride, const char* ahead, int64_t step) {
   for (int r = 0; r < R; ++r)
     for (int c = 0; c < PANEL_COLUMNS; ++c) y[r * y_stride + c] = 0.0f;
-  for (int64_t first = 0; first < depth; first += GROUP_DEPTH) {
-    const int64_t num_pairs = std::min(GROUP_DEPTH, depth - first) / 2;
-    add_group<R>(x + first / 2 * R, x_scales, integers + first * LINE_WORDS, num_pairs, y, y_stride, ahead, step);
+  const int64_t groups = num_groups(depth);
+  for (int64_t g = 0; g < groups; ++g) {
+    const int64_t first = g * GROUP_DEPTH, num_pairs = std::min(GROUP_DEPTH, depth - first) / 2;
+    add_group<R, S>(x + first / 2, x_scales + g, groups, integers + first * LINE_WORDS, num_pairs, y, y_stride, ahead, step);
     ahead += num_pairs * step;
-    x_scales += R;
   }
   for (int r = 0; r < R; ++r)
     for (int c = 0; c < PANEL_COLUMNS; ++c) y[r * y_stride + c] *= scales[c];
 }
 
-inline void multiply_fixed_rows(int64_t rows, const int32_t* x, const float* x_scales, const int32_t* integers,
+template <int S>
+static void multiply_fixed_rows(int64_t rows, const int32_t* x, const float* x_scales, const int32_t* integers,
                                 int64_t depth, const float* scales, float* y, int64_t y_stride, const char* ahead,
                                 int64_t step) {
 #define VS_CASE(R) \
-  case R: return multiply_fixed<R>(x, x_scales, integers, depth, scales, y, y_stride, ahead, step)
+  case R: return multiply_fixed<R, S>(x, x_scales, integers, depth, scales, y, y_stride, ahead, step)
   switch (rows) {
     VS_CASE(1);
     VS_CASE(2);
@@ -196,15 +200,18 @@ inline void multiply_fixed_group(FixedRows x, int64_t rows, const uint32_t* pane
                                  const float* scales, float* tile, int64_t tile_stride, int32_t* integers) {
   Blocks blocks(rows);
   const int64_t stride = panel_words(depth);
+  auto* multiply = x.stride == FIXED_STRIDES[0]   ? multiply_fixed_rows<FIXED_STRIDES[0]>
+                   : x.stride == FIXED_STRIDES[1] ? multiply_fixed_rows<FIXED_STRIDES[1]>
+                                                  : multiply_fixed_rows<FIXED_STRIDES[2]>;
   for (int p = 0; p < count; ++p) {
     const float* panel_scales = scales + p * PANEL_COLUMNS;
     widen_panel(panels + p * stride, depth, panel_scales, integers);
     const char* next = reinterpret_cast<const char*>(panels + (p + 1) * stride);
     for (int64_t b = 0; b < blocks.count; ++b) {
       const int64_t first = blocks.first_of(b);
-      multiply_fixed_rows(blocks.rows_of(b), x.pairs + first * (depth / 2), x.scales + first * num_groups(depth), integers,
-                          depth, panel_scales, tile + first * tile_stride + p * PANEL_COLUMNS, tile_stride,
-                          next + b * (stride * 4 / blocks.count), std::max<int64_t>(1, 128 / blocks.count));
+      multiply(blocks.rows_of(b), x.pairs + first * x.stride, x.scales + first * num_groups(depth), integers, depth,
+               panel_scales, tile + first * tile_stride + p * PANEL_COLUMNS, tile_stride,
+               next + b * (stride * 4 / blocks.count), std::max<int64_t>(1, 128 / blocks.count));
     }
   }
 }

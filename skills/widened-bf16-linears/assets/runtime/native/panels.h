@@ -132,8 +132,9 @@ inline void pack_rows(const float* x, const int32_t* ids, int64_t rows, int64_t 
   }
 }
 
-// y[R, 32 * P] = x @ P panels, `stride` words apart. x: [depth][R]. `ahead` walks `step` bytes per k and is only prefetched.
-template <int R, int P>
+// y[R, 32 * P] = x @ P panels, `stride` words apart. x: [depth][R], or rows S apart where S is not 0 (a constant, because
+// fourteen row pointers would not fit the registers). `ahead` walks `step` bytes per k and is only prefetched.
+template <int R, int P, int S>
 static inline __attribute__((always_inline)) void multiply(const float* __restrict x, const uint32_t* __restrict panels,
                                                            int64_t stride, int64_t depth, float* __restrict y,
                                                            int64_t y_stride, const char* ahead, int64_t step) {
@@ -150,7 +151,7 @@ static inline __attribute__((always_inline)) void multiply(const float* __restri
       vec low = reinterpret_cast<vec>(words << 16), high = reinterpret_cast<vec>(words & 0xffff0000u);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        float value = x[k * R + r];
+        const float value = S ? x[r * S + k] : x[k * R + r];
         sum[p][r][0] += low * value;
         sum[p][r][1] += high * value;
       }
@@ -173,22 +174,23 @@ static inline __attribute__((always_inline)) void multiply(const float* __restri
 // Panels that one register block covers at a time; few rows need several to keep the multipliers busy.
 constexpr int panels_at_once(int rows) { return rows <= 2 ? 4 : rows <= 6 ? 2 : 1; }
 
-template <int R>
+template <int R, int S>
 static void multiply_block(const float* x, const uint32_t* panels, int64_t stride, int64_t depth, int count, float* y,
                            int64_t y_stride, const char* ahead, int64_t step) {
   constexpr int P = BLOCK_ROWS >= 14 ? panels_at_once(R) : 1;
   int p = 0;
   for (; p + P <= count; p += P)
-    multiply<R, P>(x, panels + p * stride, stride, depth, y + p * PANEL_COLUMNS, y_stride, ahead + p * stride * 4, step);
+    multiply<R, P, S>(x, panels + p * stride, stride, depth, y + p * PANEL_COLUMNS, y_stride, ahead + p * stride * 4, step);
   for (; p < count; ++p)
-    multiply<R, 1>(x, panels + p * stride, stride, depth, y + p * PANEL_COLUMNS, y_stride, ahead + p * stride * 4, step);
+    multiply<R, 1, S>(x, panels + p * stride, stride, depth, y + p * PANEL_COLUMNS, y_stride, ahead + p * stride * 4, step);
 }
 
-// One register block of `rows` rows against `count` panels.
+// One register block of `rows` rows against `count` panels; x and S as in `multiply`.
+template <int S = 0>
 inline void multiply_rows(int64_t rows, const float* x, const uint32_t* panels, int64_t stride, int64_t depth, int count,
                           float* y, int64_t y_stride, const char* ahead, int64_t step) {
 #define VS_CASE(R) \
-  case R: return multiply_block<R>(x, panels, stride, depth, count, y, y_stride, ahead, step)
+  case R: return multiply_block<R, S>(x, panels, stride, depth, count, y, y_stride, ahead, step)
   switch (rows) {
     VS_CASE(1);
     VS_CASE(2);

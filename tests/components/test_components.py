@@ -1,0 +1,82 @@
+"""Every shipped component: its card, and the tests that travel with it, in assemblies that are really built."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vibeserve.core.paths import data_dir
+from vibeserve.errors import SpecError
+from vibeserve.skills import Skill, resolve
+from vibeserve.skills.resolve import card_of
+
+COMPONENTS = sorted(path.parent.name for path in data_dir("skills").glob("*/component.yaml"))
+EVERYTHING_NATIVE = ("batched-sampling", "continuous-batching", "native-forward")
+STOCK_PARTS = ("chunked-prefill", "packed-linears")
+
+
+def run_tests(workspace: Path, model_dir: Path, *selection: str) -> None:
+    environment = {
+        **os.environ, "VIBESERVE_MODEL_DIR": str(model_dir), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "120", *selection]
+    finished = subprocess.run(
+        command, cwd=workspace, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert finished.returncode == 0, finished.stdout[-4000:]
+
+
+@pytest.mark.parametrize("names", [EVERYTHING_NATIVE, STOCK_PARTS], ids="+".join)
+def test_an_assembly_passes_its_own_tests(built_workspace, tiny_model_dir: Path, names: tuple[str, ...]) -> None:
+    run_tests(built_workspace(*names), tiny_model_dir, "tests")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_a_component_alone_passes_the_tests(built_workspace, tiny_model_dir: Path, name: str) -> None:
+    run_tests(built_workspace(name), tiny_model_dir, "tests")
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_a_component_ships_tests_and_names_what_it_relieves(shipped_skills: list[Skill], name: str) -> None:
+    card = card_of(next(skill for skill in shipped_skills if skill.name == name))
+    assert card.seams
+    assert card.relieves
+    assert card.expected_factor > 1
+    assert any(target.startswith("tests/test_") for target in card.files.values())
+    assert all(parameter.doc for parameter in card.parameters.values())
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_no_asset_is_left_out_of_the_card(shipped_skills: list[Skill], name: str) -> None:
+    skill = next(skill for skill in shipped_skills if skill.name == name)
+    present = {
+        path.relative_to(skill.path).as_posix()
+        for path in skill.path.glob("assets/**/*")
+        if path.is_file() and path.suffix in (".py", ".cpp", ".h")
+    }
+    assert present == set(card_of(skill).files)
+
+
+def test_two_that_fill_one_seam_are_refused_together(shipped_skills: list[Skill]) -> None:
+    with pytest.raises(SpecError, match="fill seam 'linear'"):
+        resolve(["packed-linears", "widened-bf16-linears"], shipped_skills)
+
+
+def test_the_native_forward_brings_what_it_is_built_from(shipped_skills: list[Skill]) -> None:
+    names = [skill.name for skill in resolve(["native-forward"], shipped_skills)]
+    assert names == ["widened-bf16-linears", "batched-decode-attention", "native-forward"]
+
+
+@pytest.mark.parametrize("architecture", ["-march=x86-64", "-march=haswell"])
+def test_native_sources_compile_for_processors_without_avx512(built_workspace, architecture: str) -> None:
+    sources = sorted(built_workspace(*EVERYTHING_NATIVE).glob("runtime/native/*.cpp"))
+    assert sources
+    for source in sources:
+        command = ["g++", "-std=c++17", "-fsyntax-only", "-Wall", architecture, str(source)]
+        finished = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert finished.returncode == 0, finished.stderr

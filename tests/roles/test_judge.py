@@ -1,0 +1,179 @@
+"""Screening with scripted builds, starts and probes: what refuses, and that nothing is left running."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from loop_fakes import FakeServer, Library, LibrarySeed
+
+from vibeserve.accuracy import Scores
+from vibeserve.accuracy.probing import CHECKS, ProbeCheck, ProbeReport
+from vibeserve.core.nouns import Refusal
+from vibeserve.errors import InfraError, RefusedError, ServerError
+from vibeserve.roles import judge as judge_module
+from vibeserve.roles.judge import SCREEN_CHECKS, Judge
+from vibeserve.spec import Tolerances
+
+
+@dataclass
+class FakeBench:
+    run_dir: Path
+    build_error: Exception | None = None
+    serve_error: Exception | None = None
+    server: Any = field(default_factory=lambda: FakeServer("r01a1"))
+
+    def __post_init__(self) -> None:
+        model = self.run_dir / "model"
+        model.mkdir(parents=True)
+        self.model = SimpleNamespace(path=model)
+        self.server.process = None
+        evaluation = SimpleNamespace(tolerances=Tolerances())
+        self.plan = SimpleNamespace(spec=SimpleNamespace(allow_engines=[], evaluation=evaluation), client_cpus=(0,))
+        self.host = SimpleNamespace(join_argv=lambda *_, **__: [], probe=lambda: SimpleNamespace(num_cpus=1))
+        self.tokenizer = None
+
+    def build(self, workspace: Path) -> None:
+        if self.build_error:
+            raise self.build_error
+
+    def serve(self, workspace: Path, *, name: str) -> Any:
+        if self.serve_error:
+            raise self.serve_error
+        return self.server
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> FakeBench:
+    return FakeBench(tmp_path / "run")
+
+
+@pytest.fixture
+def judge(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Judge:
+    """All probes pass unless a test says otherwise."""
+    answer_probes(monkeypatch, ProbeReport(checks=tuple(ProbeCheck(name=name, ok=True) for name in CHECKS)))
+    return Judge(bench)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    folder = tmp_path / "workspace"
+    LibrarySeed(Library(tmp_path / "library")).materialise(folder)
+    return folder
+
+
+def answer_probes(monkeypatch: pytest.MonkeyPatch, answer: ProbeReport | Exception) -> None:
+    def probe(*_: Any, **__: Any) -> ProbeReport:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(judge_module, "probe_server", probe)
+
+
+def test_a_candidate_that_passes_is_up_afterwards(judge: Judge, bench: FakeBench, workspace: Path) -> None:
+    screening = judge.screen(workspace, name="r01a1", seed=1)
+    assert (screening.refusals, screening.checks, screening.server) == ((), SCREEN_CHECKS, bench.server)
+    assert bench.server.num_stops == 0
+
+
+def test_the_scan_refuses_before_anything_runs(judge: Judge, bench: FakeBench, workspace: Path) -> None:
+    bench.build_error = AssertionError("must not be reached")
+    (workspace / "runtime/linear.py").write_text("import vllm\n")
+    screening = judge.screen(workspace, name="r01a1", seed=1)
+    assert screening.server is None
+    assert screening.checks == ("scan",)
+    assert [refusal.gate for refusal in screening.refusals] == ["scan"]
+    assert str(screening.refusals[0].file).startswith("runtime/linear.py")
+
+
+@pytest.mark.parametrize("gate", ["build", "start"])
+def test_a_failed_build_or_start_is_a_typed_refusal(judge: Judge, bench: FakeBench, workspace: Path, gate: str) -> None:
+    error = ServerError("r01a1", outcome="timed_out", detail="not ready in 5 s", log_tail="loading weights")
+    bench.build_error, bench.serve_error = (error, None) if gate == "build" else (None, error)
+    (refusal,) = judge.screen(workspace, name="r01a1", seed=1).refusals
+    assert (refusal.gate, refusal.reason_class) == (gate, "timed_out")
+    assert "loading weights" in refusal.text
+
+
+def test_a_refused_service_file_keeps_its_reasons_and_never_none(
+    judge: Judge, bench: FakeBench, workspace: Path
+) -> None:
+    typed = Refusal(gate="scan", reason_class="path_program", text="argv names /bin/sh", file="service.yaml")
+    bench.build_error = RefusedError("service.yaml is refused", reasons=[typed])
+    assert judge.screen(workspace, name="r01a1", seed=1).refusals == (typed,)
+    bench.build_error = RefusedError("service.yaml is refused")
+    (refusal,) = judge.screen(workspace, name="r01a1", seed=1).refusals
+    assert refusal.text == "service.yaml is refused"
+
+
+def test_a_failed_probe_refuses_and_the_server_is_stopped(
+    judge: Judge, bench: FakeBench, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checks = tuple(ProbeCheck(name=name, ok=name != "chat", detail="HTTP 404") for name in CHECKS)
+    answer_probes(monkeypatch, ProbeReport(checks=checks))
+    screening = judge.screen(workspace, name="r01a1", seed=1)
+    assert (screening.server, screening.checks, bench.server.num_stops) == (None, SCREEN_CHECKS, 1)
+    assert [refusal.gate for refusal in screening.refusals] == ["probe"]
+    assert "HTTP 404" in screening.refusals[0].text
+
+
+def test_probes_that_cannot_run_are_the_machines_doing_and_the_server_is_stopped(
+    judge: Judge, bench: FakeBench, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_probes(monkeypatch, InfraError("the probes could not run (exit 1)"))
+    with pytest.raises(InfraError, match="could not run"):
+        judge.screen(workspace, name="r01a1", seed=1)
+    assert bench.server.num_stops == 1
+
+
+def test_a_candidate_that_dies_under_the_probes_is_refused(
+    judge: Judge, bench: FakeBench, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.server.status = -11
+    answer_probes(monkeypatch, InfraError("the probes could not run (exit 1)"))
+    (refusal,) = judge.screen(workspace, name="r01a1", seed=1).refusals
+    assert (refusal.gate, refusal.reason_class) == ("probe", "died")
+    assert "the last line of the log" in refusal.text
+
+
+# -- the verdict
+
+
+@pytest.fixture
+def no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judge_module, "rescore", lambda *_, **__: Scores())
+
+
+def classes(judge: Judge, workspace: Path, *, before: Any = None, added: tuple[Refusal, ...] = ()) -> set[str]:
+    verdict, _ = judge.verdict(
+        [], workspace=workspace, before=before or judge.snapshot(workspace), seed=0, max_replies=0, name="r01a1",
+        added=added,
+    )  # fmt: skip
+    assert not verdict.passed
+    return {refusal.reason_class for refusal in verdict.refusals}
+
+
+@pytest.mark.usefixtures("no_scores")
+def test_without_evidence_nothing_passes(judge: Judge, workspace: Path) -> None:
+    assert {"missing_scores", "missing_logprobs"} <= classes(judge, workspace)
+
+
+@pytest.mark.usefixtures("no_scores")
+def test_a_file_that_changed_while_it_was_measured_refuses(judge: Judge, bench: FakeBench, workspace: Path) -> None:
+    before = judge.snapshot(workspace)
+    assert "digest_mismatch" not in classes(judge, workspace, before=before)
+    (workspace / "runtime/linear.py").write_text("x = 1\n")
+    assert "digest_mismatch" in classes(judge, workspace, before=before)
+    before = judge.snapshot(workspace)
+    (bench.model.path / "planted.bin").write_bytes(b"1")
+    assert "digest_mismatch" in classes(judge, workspace, before=before)
+
+
+@pytest.mark.usefixtures("no_scores")
+def test_an_agents_refusal_is_one_of_the_verdict(judge: Judge, workspace: Path) -> None:
+    added = (Refusal(gate="review", reason_class="unclear", text="no comment"),)
+    assert "unclear" in classes(judge, workspace, added=added)

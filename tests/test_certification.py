@@ -1,0 +1,236 @@
+"""Certification over scripted servers: what is measured, what is left out, whose failure is whose, what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from load_samples import PIECES, reply, word_tokenizer
+from loop_fakes import WRONG_TOKENS, FakeJudge, FakeServer
+
+from vibeserve.accuracy import Scores
+from vibeserve.accuracy.scores import ReplyScores
+from vibeserve.certification import Certification, Certifier, Extent, certify_extent
+from vibeserve.core.documents import from_data, to_data
+from vibeserve.core.manifest import BaselineValue
+from vibeserve.core.nouns import Verdict
+from vibeserve.errors import InfraError, ServerError
+from vibeserve.progress import QuietProgress
+from vibeserve.results import WINNER
+from vibeserve.rivals import Rival
+from vibeserve.roles.evaluator import Entrant, Series
+from vibeserve.service import Launch
+from vibeserve.spec import SCHEDULES, Evaluation, Goal, Level, Load, Spec, Workload
+
+EXTENT = Extent(loads=("c4",), num_starts=1, num_pairs=3, window_s=1.0, warmup_s=0.1, screen_window_s=1.0)
+
+
+@dataclass
+class FakeBench:
+    """Serves winner and rivals at once; `failures` maps a name to what its start, or its warm-up, raises."""
+
+    spec: Spec
+    failures: dict[str, Exception] = field(default_factory=dict)
+    cold: dict[str, Exception] = field(default_factory=dict)
+    servers: list[FakeServer] = field(default_factory=list)
+    tokenizer: Any = field(default_factory=word_tokenizer)
+
+    @property
+    def plan(self) -> Any:
+        return SimpleNamespace(spec=self.spec)
+
+    def start(self, launch: Launch) -> FakeServer:
+        return self._up(launch.name)
+
+    def serve(self, workspace: Path, *, name: str) -> FakeServer:
+        return self._up(name)
+
+    def warm_up(self, server: FakeServer, *, adapter: str, model: str) -> None:
+        if server.name in self.cold:
+            raise self.cold[server.name]
+
+    def _up(self, name: str) -> FakeServer:
+        if name in self.failures:
+            raise self.failures[name]
+        self.servers.append(FakeServer(name, startup_s=float(len(self.servers) + 1)))
+        return self.servers[-1]
+
+
+@dataclass
+class FakeEvaluator:
+    """Streams `speeds[name]` words a second to every entrant; `failures` maps a name to what comparing it raises."""
+
+    speeds: dict[str, int]
+    failures: dict[str, Exception] = field(default_factory=dict)
+    compared: list[tuple[str, tuple[str, ...], int]] = field(default_factory=list)
+
+    def compare(self, entrants: Sequence[Entrant], *, load: str, num_pairs: int, **_: Any) -> dict[str, Series]:
+        self.compared.append((load, tuple(entrant.name for entrant in entrants), num_pairs))
+        for entrant in entrants:
+            if entrant.name in self.failures:
+                raise self.failures[entrant.name]
+        return {e.name: self._series(e.name, num_pairs) for e in entrants}
+
+    def _series(self, name: str, num_pairs: int) -> Series:
+        speed, call = self.speeds[name], len(self.compared)
+        windows = tuple(
+            {"output_throughput": float(speed), "peak_memory": 1.0, "start_s": float(n), "end_s": n + 1.0}
+            for n in range(num_pairs)
+        )
+        whole = reply([(0.5, PIECES[0])] * speed)
+        replies = [whole, replace(whole, error="cut"), replace(whole, error="HTTP 500")]
+        named = tuple(
+            replace(each, request=replace(each.request, request_id=f"{name}-{call}-{n}"))
+            for n, each in enumerate(replies)
+        )
+        return Series(name=name, windows=windows, replies=named)
+
+
+def rival(name: str, *, is_required: bool = True) -> Rival:
+    return Rival(
+        name=name, baseline_class="competent", precision="same_bytes", version="1", flags=(), is_required=is_required,
+        launch=Launch(name=name, argv=("true",), workdir=Path("/"), model_dir=None), adapter="vllm", model="",
+    )  # fmt: skip
+
+
+@dataclass
+class Rig:
+    speeds: dict[str, int] = field(default_factory=lambda: {WINNER: 8, "a": 4, "b": 4})
+
+    def __post_init__(self) -> None:
+        loads = {"c1": Load(concurrency=1), "c4": Load(concurrency=4), "c8": Load(concurrency=8)}
+        spec = Spec(workload=Workload(loads=loads, headline_load="c4"))
+        spec.goals = [Goal(metric="output_throughput", min_ratio=1.5, against="competent")]
+        self.bench: Any = FakeBench(spec)
+        self.judge: Any = FakeJudge(self.bench)
+        self.evaluator: Any = FakeEvaluator(self.speeds)
+        self.progress = QuietProgress()
+
+    def certify(self, *rivals: Rival, skipped: Sequence[BaselineValue] = (), extent: Extent = EXTENT) -> Certification:
+        certifier = Certifier(self.bench, self.judge, self.evaluator, progress=self.progress)
+        return certifier.certify(Path("/workspace"), rivals=rivals, skipped=skipped, extent=extent)
+
+    def assert_nothing_runs(self) -> None:
+        assert self.bench.servers
+        assert all(server.num_stops > 0 for server in self.bench.servers)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+def headline_of(result: Certification) -> dict[str, BaselineValue]:
+    return {row.name: row for row in result.metrics[0].baselines}
+
+
+def test_the_winner_is_measured_beside_every_rival(rig: Rig) -> None:
+    result = rig.certify(rival("a"), rival("b"))
+    assert rig.evaluator.compared == [("c4", (WINNER, "a", "b"), 3)]
+    assert result.verdict.passed
+    assert {name: row.ratio for name, row in headline_of(result).items()} == pytest.approx({"a": 2.0, "b": 2.0})
+    assert result.num_requests == 3
+    rig.assert_nothing_runs()
+
+
+def test_every_start_is_fresh_and_has_a_seed_of_its_own(rig: Rig) -> None:
+    result = rig.certify(rival("a"), extent=replace(EXTENT, num_starts=3, loads=("c4", "c1")))
+    assert [load for load, _, _ in rig.evaluator.compared] == ["c4", "c1"] * 3
+    assert [server.name for server in rig.bench.servers] == [WINNER, "a"] * 3
+    assert result.golden is not None
+    assert set(result.golden.seeds) == {f"{load}/{start}" for load in ("c4", "c1") for start in range(3)}
+    assert len(set(result.golden.seeds.values())) == 6
+    startup = next(metric for metric in result.metrics if metric.name == "startup")
+    assert startup.candidate == 5.0, "the slowest of the starts"
+    rig.assert_nothing_runs()
+
+
+def test_the_loads_of_the_extent_are_the_plans_headline_first() -> None:
+    rig = Rig()
+    plan: Any = SimpleNamespace(spec=rig.bench.spec, schedule=SCHEDULES[Level.standard])
+    assert certify_extent(plan).loads == ("c4",)
+    rig.bench.spec.evaluation = Evaluation(loads="all")
+    extent = certify_extent(plan)
+    assert extent.loads == ("c4", "c1", "c8")
+    assert (extent.num_starts, extent.num_pairs, extent.window_s) == (3, 3, 20.0)
+
+
+def test_an_optional_rival_far_behind_is_measured_once(rig: Rig) -> None:
+    rig.speeds |= {"slow": 2, "near": 3}
+    result = rig.certify(rival("a"), rival("slow", is_required=False), rival("near", is_required=False))
+    assert rig.evaluator.compared[:3] == [("c4", ("a",), 1), ("c4", ("slow",), 1), ("c4", ("near",), 1)]
+    assert rig.evaluator.compared[3] == ("c4", (WINNER, "a", "near"), 3)
+    rows = headline_of(result)
+    assert (rows["slow"].state, rows["slow"].value, rows["slow"].ci_low) == ("screened", 2.0, None)
+    assert rows["slow"].ratio == pytest.approx(result.metrics[0].candidate / 2.0)
+    assert rows["near"].state == "measured"
+    assert ("certify", "slow is screened out: 2.0 tok/s, the best has 4.0") in rig.progress.events
+    rig.assert_nothing_runs()
+
+
+def test_a_required_rival_is_interleaved_however_slow(rig: Rig) -> None:
+    rig.speeds |= {"a": 1}
+    rig.certify(rival("a"), rival("b", is_required=False))
+    assert rig.evaluator.compared[-1] == ("c4", (WINNER, "a", "b"), 3)
+
+
+def test_skipped_baselines_are_rows(rig: Rig) -> None:
+    absent = BaselineValue(name="vllm", baseline_class="competent", version="", state="skipped", note="not installed")
+    assert headline_of(rig.certify(rival("a"), skipped=[absent]))["vllm"] == absent
+
+
+def test_a_winner_that_screening_refuses_is_not_measured(rig: Rig) -> None:
+    rig.judge.screened[WINNER] = (WRONG_TOKENS,)
+    result = rig.certify(rival("a"))
+    assert result == Certification(verdict=Verdict(refusals=(WRONG_TOKENS,), checks=("scan",)))
+    assert rig.bench.servers == []
+
+
+def test_a_winner_whose_replies_are_refused_keeps_its_numbers(rig: Rig) -> None:
+    rig.judge.judged[WINNER] = (WRONG_TOKENS,)
+    result = rig.certify(rival("a"))
+    assert not result.verdict.passed
+    assert result.metrics
+
+
+def test_a_winner_that_dies_under_load_is_refused(rig: Rig) -> None:
+    rig.evaluator.failures[WINNER] = ServerError(WINNER, outcome="died", detail="exit status -9", log_tail="killed")
+    result = rig.certify(rival("a"))
+    (refusal,) = result.verdict.refusals
+    assert (refusal.gate, refusal.reason_class) == ("serving", "died")
+    assert (result.metrics, result.golden) == ((), None)
+    rig.assert_nothing_runs()
+
+
+@pytest.mark.parametrize("where", ["start", "warm-up", "load"])
+def test_a_rival_that_fails_is_the_machines_doing(rig: Rig, where: str) -> None:
+    error = ServerError("a", outcome="died", detail="exit status 1", log_tail="out of memory")
+    target = {"start": rig.bench.failures, "warm-up": rig.bench.cold, "load": rig.evaluator.failures}[where]
+    target["a"] = error
+    with pytest.raises(ServerError, match="server 'a' died"):
+        rig.certify(rival("a"))
+    rig.assert_nothing_runs()
+
+
+def test_a_generator_that_fails_is_the_machines_doing(rig: Rig) -> None:
+    rig.evaluator.failures[WINNER] = InfraError("load generator 'winner' ended with 1")
+    with pytest.raises(InfraError, match="load generator"):
+        rig.certify(rival("a"))
+    rig.assert_nothing_runs()
+
+
+def test_golden_replies_are_the_finished_ones_with_the_references_margins(rig: Rig) -> None:
+    scores = Scores(replies=(ReplyScores(request_id="winner-1-0", margins=(0.0, 0.1), logprobs=(-1.0, -2.0)),))
+    rig.judge.verdict = lambda *_, **__: (Verdict(checks=("accuracy",)), scores)
+    golden = rig.certify(rival("a")).golden
+    assert golden is not None
+    assert [(each.request_id, each.load, each.margins) for each in golden.replies] == [("winner-1-0", "c4", (0.0, 0.1))]
+
+
+def test_a_certification_survives_its_step_stamp(rig: Rig) -> None:
+    result = rig.certify(rival("a"))
+    assert from_data(Certification, to_data(result)) == result

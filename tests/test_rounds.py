@@ -1,0 +1,296 @@
+"""The inner loop over scripted roles: what becomes of a candidate, and that a round never raises for one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_fakes import LIMIT, WRONG_TOKENS, Library, make_team, seed_checkpoint, small_spec
+
+from vibeserve.agents.playbook import PlaybookPlanner
+from vibeserve.core.nouns import Outcome, Proposal, Refusal
+from vibeserve.errors import InfraError, RefusedError, ServerError
+from vibeserve.rounds import Checkpoint, RoundResult, Team, count_lines, guards_of, origin_of, run_round
+from vibeserve.spec import Goal
+
+
+@dataclass
+class Rig:
+    """A library with one card that triples the speed, a team, and round 0."""
+
+    root: Path
+    spec: Any = field(default_factory=lambda: small_spec(attempts=1))
+
+    def __post_init__(self) -> None:
+        self.library = Library(self.root)
+        self.library.add("card", parameters={"block": LIMIT}, relieves=["prefill"], expected_factor=3.0)
+        self.team: Team = make_team(self.library, self.root / "run", spec=self.spec)
+        self.incumbent: Checkpoint = seed_checkpoint(self.team, self.library)
+
+    @property
+    def bench(self) -> Any:
+        return self.team.bench
+
+    @property
+    def judge(self) -> Any:
+        return self.team.judge
+
+    @property
+    def evaluator(self) -> Any:
+        return self.team.evaluator
+
+    def proposal(self) -> Proposal:
+        proposal = PlaybookPlanner().propose(self.library.state())
+        assert proposal is not None
+        return proposal
+
+    def run(self, proposal: Proposal | None = None, *, noise_floor: float = 0.01) -> RoundResult:
+        return run_round(
+            self.team, proposal or self.proposal(), number=1, incumbent=self.incumbent, state=self.library.state(),
+            noise_floor=noise_floor,
+        )  # fmt: skip
+
+    def assert_nothing_runs(self) -> None:
+        assert all(server.num_stops > 0 for server in self.bench.servers)
+
+
+@pytest.fixture
+def make_rig(tmp_path: Path) -> Callable[..., Rig]:
+    def make(**budget: Any) -> Rig:
+        return Rig(tmp_path, spec=small_spec(**{"attempts": 1, **budget}))
+
+    return make
+
+
+@pytest.fixture
+def rig(make_rig: Callable[..., Rig]) -> Rig:
+    return make_rig()
+
+
+def died(name: str, outcome: str = "died") -> ServerError:
+    return ServerError(name, outcome=outcome, detail="exit status -11", log_tail="Segmentation fault")
+
+
+def test_a_faster_candidate_is_accepted_and_becomes_a_checkpoint(rig: Rig) -> None:
+    result = rig.run()
+    record, checkpoint = result.record, result.checkpoint
+    assert (record.outcome, record.number, record.attempts) == (Outcome.ACCEPTED, 1, 1)
+    assert record.reason.startswith("headline: output_throughput x3.0")
+    assert record.metrics["candidate"]["output_throughput"] == pytest.approx(300, rel=0.01)
+    assert record.metrics["incumbent"]["output_throughput"] == pytest.approx(100, rel=0.01)
+    assert checkpoint is not None
+    assert checkpoint.assembled.components == ("card",)
+    assert checkpoint.assembled.parameters == {"block": 8, "max_num_seqs": 1}
+    assert checkpoint.candidate.origin == "component:card"
+    assert rig.team.store.refs("run-1") == {"run-1/r01a1": checkpoint.candidate.commit}
+    assert rig.evaluator.compared == [("r01a1", "r00a1")]
+    rig.assert_nothing_runs()
+
+
+def test_a_candidate_that_is_not_faster_is_rejected_and_no_checkpoint(rig: Rig) -> None:
+    result = rig.run(noise_floor=9.0)
+    assert (result.record.outcome, result.checkpoint) == (Outcome.REJECTED, None)
+    assert result.record.reason.startswith("tie: output_throughput")
+    assert not result.record.is_refused
+
+
+def test_a_refused_candidate_keeps_its_numbers_and_is_never_ranked(rig: Rig) -> None:
+    rig.judge.judged["r01a1"] = (WRONG_TOKENS,)
+    result = rig.run()
+    assert (result.record.outcome, result.checkpoint) == (Outcome.REJECTED, None)
+    assert result.record.reason == "refused: accuracy/wrong_tokens: top-1 agreement 0.50"
+    assert result.record.is_refused
+    assert result.record.metrics["candidate"]["output_throughput"] == pytest.approx(300, rel=0.01)
+    assert result.record.decision is not None and result.record.decision.accepted
+    assert set(result.series) == {"r01a1", "r00a1"}
+
+
+def test_one_that_screening_refuses_is_not_measured(rig: Rig) -> None:
+    rig.judge.screened["r01a1"] = (Refusal(gate="scan", reason_class="engine_import", text="imports vllm"),)
+    record = rig.run().record
+    assert (record.outcome, record.reason) == (Outcome.REJECTED, "scan/engine_import: imports vllm")
+    assert rig.evaluator.compared == []
+    assert rig.judge.calls == ["screen r01a1"]
+
+
+@pytest.mark.parametrize(
+    ("reason_class", "outcome"),
+    [("died", Outcome.CRASHED), ("build_failed", Outcome.CRASHED), ("timed_out", Outcome.TIMED_OUT)],
+)
+def test_one_that_does_not_start_crashed_or_timed_out(rig: Rig, reason_class: str, outcome: Outcome) -> None:
+    rig.judge.screened["r01a1"] = (Refusal(gate="start", reason_class=reason_class, text="no port"),)
+    assert rig.run().record.outcome is outcome
+
+
+@pytest.mark.parametrize(("server_outcome", "outcome"), [("died", Outcome.CRASHED), ("timed_out", Outcome.TIMED_OUT)])
+def test_one_that_dies_under_load_is_an_outcome(rig: Rig, server_outcome: str, outcome: Outcome) -> None:
+    rig.evaluator.failures["r01a1"] = died("r01a1", server_outcome)
+    record = rig.run().record
+    assert (record.outcome, record.reason) == (outcome, f"server 'r01a1' {server_outcome}: exit status -11")
+    assert record.verdict is not None
+    assert record.verdict.refusals[0].gate == "serving"
+    assert "Segmentation fault" in record.verdict.refusals[0].text
+    rig.assert_nothing_runs()
+
+
+def test_a_machine_that_fails_is_no_verdict(rig: Rig) -> None:
+    rig.evaluator.failures["r01a1"] = InfraError("load generator 'r01a1' ended with 1\nmore")
+    result = rig.run()
+    assert (result.record.outcome, result.record.reason) == (Outcome.INFRA, "load generator 'r01a1' ended with 1")
+    assert result.record.verdict is None
+    assert result.checkpoint is None
+    rig.assert_nothing_runs()
+
+
+@pytest.mark.parametrize("where", ["failures", "build_failures"])
+def test_an_incumbent_that_fails_is_the_machines_doing(rig: Rig, where: str) -> None:
+    """It passed every gate before; the candidate beside it is not to blame."""
+    getattr(rig.bench, where)["r00a1"] = died("r00a1")
+    record = rig.run().record
+    assert (record.outcome, record.verdict) == (Outcome.INFRA, None)
+    rig.assert_nothing_runs()
+
+
+def test_components_that_do_not_go_together_are_refused(rig: Rig) -> None:
+    record = rig.run(replace(rig.proposal(), parameters={"block": 1000})).record
+    assert (record.outcome, record.reason) == (Outcome.REJECTED, "the parameters do not fit the components")
+    assert record.verdict is not None
+    assert record.verdict.refusals[0].reason_class == "invalid_proposal"
+
+
+def test_a_workspace_that_no_checkpoint_can_hold_is_refused(rig: Rig) -> None:
+    class Linker:
+        origin = "agent:test"
+
+        def implement(self, proposal: Proposal, *, workspace: Path) -> None:
+            workspace.mkdir(parents=True)
+            (workspace / "model.py").symlink_to("/etc/passwd")
+
+        def revise(self, *_: Any, **__: Any) -> None:
+            return None
+
+    rig.team.implementer = Linker()  # type: ignore[assignment]
+    record = rig.run().record
+    assert (record.outcome, record.candidate) == (Outcome.REJECTED, None)
+    assert record.reason.startswith("model.py is a symbolic link to /etc/passwd")
+    assert record.is_refused
+
+
+def test_an_agents_refusal_is_added_and_cannot_be_outweighed(rig: Rig) -> None:
+    class Strict:
+        def review(self, workspace: Path, *, proposal: Proposal) -> list[Refusal]:
+            return [Refusal(gate="review", reason_class="unclear", text=f"{proposal.card} is not explained")]
+
+    rig.team.reviewer = Strict()
+    record = rig.run().record
+    assert (record.outcome, record.reason) == (Outcome.REJECTED, "refused: review/unclear: card is not explained")
+
+
+def test_an_agent_is_credited_with_what_it_wrote(rig: Rig) -> None:
+    rig.team.implementer.origin = "agent:test/model"  # type: ignore[misc]
+    checkpoint = rig.run().checkpoint
+    assert checkpoint is not None
+    assert checkpoint.candidate.origin == "agent:test/model"
+    assert origin_of(None) == "scaffold"
+    assert origin_of(replace(rig.proposal(), variants=({},))) == "tuning"
+
+
+# -- attempts
+
+
+def test_a_refused_candidate_is_revised_and_both_attempts_are_kept(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(attempts=2)
+    rig.judge.judged["r01a1"] = (WRONG_TOKENS,)
+    result = rig.run()
+    record = result.record
+    assert (record.outcome, record.attempts) == (Outcome.ACCEPTED, 2)
+    assert record.proposal is not None and record.proposal.parameters["block"] == 4
+    (earlier,) = record.refused_attempts
+    assert (earlier.outcome, earlier.proposal.parameters["block"]) == (Outcome.REJECTED, 8)
+    assert earlier.verdict is not None and earlier.verdict.refusals == (WRONG_TOKENS,)
+    assert earlier.metrics["candidate"]["output_throughput"] > 0
+    assert result.checkpoint is not None and result.checkpoint.candidate.candidate_id == "r01a2"
+    assert set(rig.team.store.refs("run-1")) == {"run-1/r01a1", "run-1/r01a2"}
+
+
+def test_attempts_end_with_the_budget_and_never_repeat_a_setting(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(attempts=3)
+    for attempt in (1, 2, 3):
+        rig.judge.judged[f"r01a{attempt}"] = (WRONG_TOKENS,)
+    record = rig.run().record
+    assert (record.outcome, record.attempts) == (Outcome.REJECTED, 3)
+    blocks = [attempt.proposal.parameters["block"] for attempt in record.refused_attempts]
+    assert record.proposal is not None
+    assert [*blocks, record.proposal.parameters["block"]] == [8, 4, 16]
+
+
+def test_a_card_without_another_setting_is_given_up_before_the_budget_is(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(attempts=9)
+    for attempt in range(1, 10):
+        rig.judge.judged[f"r01a{attempt}"] = (WRONG_TOKENS,)
+    assert rig.run().record.attempts == 3
+
+
+@pytest.mark.parametrize("failure", [InfraError("disk full"), None])
+def test_what_is_not_refused_is_not_attempted_again(make_rig: Callable[..., Rig], failure: Exception | None) -> None:
+    rig = make_rig(attempts=2)
+    if failure is not None:
+        rig.evaluator.failures["r01a1"] = failure
+    record = rig.run(noise_floor=9.0).record
+    assert record.attempts == 1
+    assert record.refused_attempts == ()
+
+
+# -- tuning
+
+
+def tuning(rig: Rig) -> Proposal:
+    state = rig.library.state("card", parameters={"block": 8, "max_num_seqs": 1})
+    proposal = PlaybookPlanner().propose(state)
+    assert proposal is not None and len(proposal.variants) == 2
+    return proposal
+
+
+def test_variants_are_halved_and_the_best_one_is_offered(rig: Rig) -> None:
+    result = rig.run(tuning(rig))
+    assert rig.evaluator.halved == [("r01a1v0", "r01a1v1")]
+    assert result.record.proposal is not None
+    assert result.record.proposal.parameters == {"block": 16, "max_num_seqs": 1}
+    assert result.record.candidate is not None and result.record.candidate.origin == "tuning"
+    rig.assert_nothing_runs()
+
+
+def test_variants_that_do_not_start_or_are_refused_are_left_out(rig: Rig) -> None:
+    rig.bench.failures["r01a1v1"] = died("r01a1v1")
+    assert rig.run(tuning(rig)).record.outcome is Outcome.ACCEPTED
+    assert rig.evaluator.halved == [("r01a1v0",)]
+    rig.bench.build_failures["r01a1v0"] = RefusedError("service.yaml is refused")
+    record = rig.run(tuning(rig)).record
+    assert (record.outcome, record.reason) == (Outcome.CRASHED, "server 'r01a1' died: no variant starts")
+
+
+# -- small things
+
+
+def test_goals_with_limits_guard_the_decision(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    rig.spec.goals += [
+        Goal(metric="peak_memory", max_gib=0.5), Goal(metric="ttft_p50", max_ms=50.0),
+        Goal(metric="request_throughput", min_per_s=2.0), Goal(metric="tpot_p50", min_ratio=1.0, against="naive"),
+        Goal(metric="e2el_p50", load="c1", max_ms=1.0),
+    ]  # fmt: skip
+    bounds = [(guard.metric.name, guard.max_value, guard.min_value) for guard in guards_of(rig.team)]
+    assert bounds == [("peak_memory", 0.5, None), ("ttft_p50", 0.05, None), ("request_throughput", None, 2.0)]
+    # the incumbent breaks the bound on memory just as far: that is no reason against the candidate
+    assert rig.run().record.outcome is Outcome.ACCEPTED
+
+
+def test_lines_of_sources_are_counted_whatever_their_bytes(tmp_path: Path) -> None:
+    (tmp_path / "runtime/native").mkdir(parents=True)
+    (tmp_path / "runtime/model.py").write_text("a\nb\n")
+    (tmp_path / "runtime/native/k.cpp").write_bytes(b"// \xff\n")
+    (tmp_path / "runtime/notes.txt").write_text("not counted\n")
+    assert count_lines(tmp_path) == 3
