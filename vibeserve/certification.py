@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vibeserve.accuracy import Scores
@@ -19,15 +19,13 @@ from vibeserve.errors import ServerError
 from vibeserve.plan import Plan
 from vibeserve.progress import Progress
 from vibeserve.results import WINNER, Measured, Screened, metric_results
-from vibeserve.rivals import Rival
+from vibeserve.rivals import SCREEN_SHARE, Rival
 from vibeserve.roles.evaluator import Entrant, Evaluator, Series
 from vibeserve.roles.judge import Judge
 from vibeserve.roles.workbench import Workbench
 from vibeserve.service import Server
 from vibeserve.workloads import Pool
 
-SCREEN_SHARE = 0.7
-"""an optional baseline below this share of the best one's throughput is screened out: measured once, not interleaved"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,10 +208,14 @@ class Certifier:
         before: Snapshot,
     ) -> Certification:
         replies = [reply for load in collected.series for reply in collected.winner_replies(load)]
+        with self._progress.busy("certify", "running the runtime's own tests"):
+            failed = self._judge.own_tests(workspace)
         with self._progress.busy("certify", f"re-scoring {len(replies)} replies under the f32 reference"):
             verdict, scores = self._judge.verdict(
-                replies, workspace=workspace, before=before, seed=secrets.randbits(31), max_replies=0, name=WINNER
-            )
+                replies, workspace=workspace, before=before, seed=secrets.randbits(31), max_replies=0, name=WINNER,
+                added=failed,
+            )  # fmt: skip
+        verdict = replace(verdict, checks=(*verdict.checks, "own_tests"))
         measured = Measured(
             series=collected.series, rivals=tuple(kept), screened=tuple(collected.screened), skipped=tuple(skipped),
             startup_s={name: max(values) for name, values in collected.startup_s.items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from vibeserve.baselines import PeerOptions, calibrate, check_available, get_pee
 from vibeserve.core.documents import from_data
 from vibeserve.core.manifest import BaselineValue
 from vibeserve.progress import Progress
-from vibeserve.rivals import Rival
+from vibeserve.rivals import SCREEN_SHARE, Rival
 from vibeserve.roles.workbench import Workbench
 from vibeserve.spec import Baseline, Level
 from vibeserve.workloads import Pool, request_stream
@@ -49,6 +49,14 @@ def resolve_baselines(bench: Workbench, *, progress: Progress) -> list[Resolved]
         progress.event("baselines", f"{name} {row.version}: {row.state}{', ' + row.note if row.note else ''}")
         rows.append(row)
     return rows
+
+
+def num_interleaved(rows: Sequence[Resolved], *, declared: Mapping[str, Baseline]) -> int:
+    """Rivals that certification will measure side by side, as far as calibrations tell."""
+    ready = [row for row in rows if row.state == "ready"]
+    best = max((row.tokens_per_s for row in ready), default=0.0)
+    is_slow = {row.name: 0 < row.tokens_per_s < SCREEN_SHARE * best for row in ready}
+    return sum(1 for row in ready if declared[row.name].required or not is_slow[row.name])
 
 
 def load_rivals(bench: Workbench, documents: Sequence[Any]) -> tuple[list[Rival], list[BaselineValue]]:
@@ -105,7 +113,8 @@ def _calibration_bench(bench: Workbench, name: str) -> CalibrationBench:
         threads=plan.threads, run_dir=bench.run_dir / name, tokenizer=bench.tokenizer,
         load=bench.load_point(plan.spec.workload.headline_load),
         requests=lambda: request_stream(plan.spec.workload, tokenizer=bench.tokenizer, pool=Pool.visible, seed=0),
-        window_s=CALIBRATION_WINDOW_S * plan.spec.evaluation.window_scale, ramp_s=RAMP_S * plan.spec.evaluation.window_scale,
+        window_s=CALIBRATION_WINDOW_S * plan.spec.evaluation.window_scale,
+        ramp_s=RAMP_S * plan.spec.evaluation.window_scale,
     )  # fmt: skip
 
 

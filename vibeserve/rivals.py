@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from vibeserve.service import Launch
 
+SCREEN_SHARE = 0.7
+"""an optional baseline below this share of the best one's throughput is screened out: measured once, not interleaved"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Rival:

@@ -192,7 +192,7 @@ class Tolerances:
 
     top1_agreement_min: float = 0.97
     disagreement_margin_max_nats: float = 0.25
-    far_disagreement_share_max: float = 0.0
+    far_disagreement_share_max: float = 0.001
     """share of tokens (at least one) that may reach that margin, but not twice it; 0 = none may"""
     mean_margin_max_nats: float = 0.01
     logprob_mean_max: float = 0.05
@@ -213,7 +213,7 @@ class Evaluation:
     """of search traffic. Certification draws fresh seeds after the freeze"""
     window_scale: float = 1.0
     """shrinks every window; below 1 the level's numbers are not quotable and the manifest says so"""
-    num_rescored: int = 64
+    num_rescored: int = 32
     """replies re-scored per candidate in search; certification re-scores all"""
     min_effect: float = 0.02
     """smallest median gain that is accepted, as a share"""

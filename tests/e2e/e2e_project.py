@@ -18,7 +18,9 @@ from typing import Any
 from vibeserve.journal import Event, read_events
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("vibeserve", "conf", "skills", "targets", "templates", "docs", "pyproject.toml", "tasks.py", "README.md")
+PARTS = (
+    "vibeserve", "conf", "skills", "targets", "templates", "pyproject.toml", "tasks.py", "README.md", "LICENSE", "NOTICE",
+)  # fmt: skip
 NOT_COPIED = (".*", "__pycache__")
 COMMAND_TIMEOUT_S = 1200.0
 POLL_S = 0.05

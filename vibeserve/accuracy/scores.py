@@ -12,6 +12,8 @@ from vibeserve.spec import Tolerances
 GATE = "accuracy"
 MIN_FIRST_TOKENS = 4
 """fewer far-off first tokens than this say nothing about first tokens in particular"""
+MAX_LATER_SHARE = 0.05
+"""of later tokens far off: with more of them the numerics are wrong throughout (per-tensor int8: 0.10)"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +123,8 @@ def _first_token_refusals(scores: Scores, *, tolerances: Tolerances) -> Iterator
     first = [reply.margins[0] >= limit for reply in scores.replies if reply.num_tokens > 1]
     later = [margin >= limit for reply in scores.replies for margin in reply.margins[1:]]
     num_far = sum(first)
-    if num_far >= MIN_FIRST_TOKENS and num_far / len(first) > 0.5 > 2 * sum(later) / max(1, len(later)):
+    is_rest_right = sum(later) <= MAX_LATER_SHARE * len(later)
+    if num_far >= MIN_FIRST_TOKENS and num_far > len(first) / 2 and is_rest_right:
         yield _refusal(
             "fake_first_token",
             f"{num_far} of {len(first)} first tokens are far from the reference's best, later ones are not",

@@ -86,7 +86,7 @@ def write_text_atomic(path: Path, text: str) -> None:
             os.fsync(stream.fileno())
         # mkstemp creates 0600; documents are as readable as any other file of the tree
         Path(temporary).chmod(0o644)
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

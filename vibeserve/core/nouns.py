@@ -135,9 +135,9 @@ class Reply:
 class Refusal:
     """A typed reason why something was refused.
 
-    `gate` is where (integrity, scan, build, start, probe, accuracy, lengths, usage, stream, precision, baseline, decision ...),
-    `reason_class` what (digest_mismatch, engine_import, reply_cache ...). `feedback` is what the next attempt may see: it
-    never holds hidden prompts.
+    `gate` is where (integrity, scan, build, start, probe, accuracy, lengths, usage, stream, baseline, decision ...),
+    `reason_class` what (digest_mismatch, engine_import, reply_cache ...). `feedback` is what the next attempt may see:
+    it never holds hidden prompts.
     """
 
     gate: str

@@ -5,6 +5,7 @@ Everything here fails closed: a check that did not run, or a figure that is miss
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,17 @@ from vibeserve.accuracy import accuracy_refusals, probe_refusals, probe_server, 
 from vibeserve.accuracy.scores import Scores
 from vibeserve.audit import Snapshot, compare, scan_workspace, snapshot
 from vibeserve.core.nouns import Refusal, Reply, Verdict
+from vibeserve.core.paths import cache_dir
 from vibeserve.errors import InfraError, RefusedError, ServerError
 from vibeserve.roles.workbench import Workbench
-from vibeserve.service import Server
+from vibeserve.sandbox import Wall
+from vibeserve.service import Server, candidate_launch
+from vibeserve.service.launch import thread_environment
+from vibeserve.weights import materialise
 
 SCREEN_CHECKS = ("scan", "build", "start", "probe")
 VERDICT_CHECKS = ("replies", "accuracy", "integrity")
+OWN_TESTS_TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +88,26 @@ class Judge:
             join=self._bench.host.join_argv(server.process, [], cpus=self._bench.plan.client_cpus),
         )  # fmt: skip
         return probe_refusals(report)
+
+    def own_tests(self, workspace: Path) -> list[Refusal]:
+        """The runtime's own tests, behind the wall, on two layers of random weights: what ships passes what it ships."""
+        from vibeserve.config import compose_spec
+
+        tiny = materialise(compose_spec(["+target=tiny_cpu"]).model, cache=cache_dir())
+        launch = candidate_launch(workspace, model_dir=tiny.path, allow_engines=self._bench.plan.spec.allow_engines)
+        wall = Wall(
+            tier=self._bench.tier, workdir=workspace, read_only=(workspace, tiny.path), cpus=self._bench.plan.engine_cpus,
+            hidden_modules=launch.hidden_modules, max_processes=self._bench.plan.spec.sandbox.max_processes,
+            env={**thread_environment(self._bench.plan.threads), "VIBESERVE_MODEL_DIR": str(tiny.path)},
+        )  # fmt: skip
+        done = self._bench.host.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"], wall=wall,
+            log=self._bench.run_dir / f"{workspace.name}.tests.log", timeout_s=OWN_TESTS_TIMEOUT_S,
+        )  # fmt: skip
+        if done.returncode == 0:
+            return []
+        reason_class = "timed_out" if done.timed_out else "failed"
+        return [Refusal(gate="own_tests", reason_class=reason_class, text=done.log_tail)]
 
     def verdict(
         self, replies: Sequence[Reply], *, workspace: Path, before: Snapshot, seed: int, max_replies: int, name: str,

@@ -193,7 +193,7 @@ class Attention {
     const uint32_t* values = cache.values_of(layer, task.segment.slot, task.kv_head);
     float* scores = scratch.scores.get<float>(num * stride);
     multiply_rows(num, packed_query, keys, panel_words(dim), dim, static_cast<int>(panels), scores, stride,
-                  reinterpret_cast<const char*>(keys) + PREFETCH_BYTES, 64);
+                  reinterpret_cast<const char*>(keys + panels_at_once(static_cast<int>(num)) * panel_words(dim)), 64);
     float sums[BLOCK_ROWS];
     for (int64_t r = 0; r < num; ++r) sums[r] = softmax_terms(scores + r * stride, visible_of(r), depth);
     const int64_t width = num_panels(dim) * PANEL_COLUMNS;
