@@ -32,17 +32,18 @@ def test_agreement_at_the_limit_passes_and_one_below_is_refused() -> None:
     assert figures["num_disagreements"] == 4 and figures["num_tokens"] == 100 and figures["num_replies"] == 1
 
 
-def test_one_far_disagreement_is_refused() -> None:
+def test_one_far_disagreement_is_refused_where_none_is_allowed() -> None:
+    strict = Tolerances(logprob_share=0, far_disagreement_share_max=0.0)
     value = scores(tuple([0.25] + [0.0] * 999))
-    refusals, figures = accuracy_refusals(value, tolerances=WITHOUT_LOGPROBS)
+    refusals, figures = accuracy_refusals(value, tolerances=strict)
     assert [refusal.reason_class for refusal in refusals] == ["wrong_tokens"]
     assert "1 of 1 disagreements lie 0.25 nats or more below the reference's best, the worst 0.250" in refusals[0].text
     assert figures["max_disagreement_margin"] == 0.25
-    assert classes(scores(tuple([0.2499] + [0.0] * 999))) == []
+    assert classes(scores(tuple([0.2499] + [0.0] * 999)), strict) == []
 
 
 def test_a_declared_share_of_far_disagreements_is_allowed_below_twice_the_margin() -> None:
-    tolerances = Tolerances(logprob_share=0, far_disagreement_share_max=0.001)
+    tolerances = WITHOUT_LOGPROBS
     assert classes(scores(tuple([0.3] + [0.0] * 99)), tolerances) == []
     assert classes(scores(tuple([0.3] * 2 + [0.0] * 998)), tolerances) == ["wrong_tokens"]
     assert classes(scores(tuple([0.3] * 2 + [0.0] * 1998)), tolerances) == []

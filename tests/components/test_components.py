@@ -17,6 +17,7 @@ from vibeserve.skills.resolve import card_of
 COMPONENTS = sorted(path.parent.name for path in data_dir("skills").glob("*/component.yaml"))
 EVERYTHING_NATIVE = ("batched-sampling", "continuous-batching", "native-forward")
 STOCK_PARTS = ("chunked-prefill", "packed-linears")
+EIGHT_BITS = ("continuous-batching", "int8-groupwise-linears", "native-forward")
 
 
 def run_tests(workspace: Path, model_dir: Path, *selection: str) -> None:
@@ -30,7 +31,7 @@ def run_tests(workspace: Path, model_dir: Path, *selection: str) -> None:
     assert finished.returncode == 0, finished.stdout[-4000:]
 
 
-@pytest.mark.parametrize("names", [EVERYTHING_NATIVE, STOCK_PARTS], ids="+".join)
+@pytest.mark.parametrize("names", [EVERYTHING_NATIVE, STOCK_PARTS, EIGHT_BITS], ids="+".join)
 def test_an_assembly_passes_its_own_tests(built_workspace, tiny_model_dir: Path, names: tuple[str, ...]) -> None:
     run_tests(built_workspace(*names), tiny_model_dir, "tests")
 
@@ -44,7 +45,7 @@ def test_a_component_alone_passes_the_tests(built_workspace, tiny_model_dir: Pat
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_a_component_ships_tests_and_names_what_it_relieves(shipped_skills: list[Skill], name: str) -> None:
     card = card_of(next(skill for skill in shipped_skills if skill.name == name))
-    assert card.seams
+    assert card.seams or card.extends
     assert card.relieves
     assert card.expected_factor > 1
     assert any(target.startswith("tests/test_") for target in card.files.values())
@@ -72,9 +73,18 @@ def test_the_native_forward_brings_what_it_is_built_from(shipped_skills: list[Sk
     assert names == ["widened-bf16-linears", "batched-decode-attention", "native-forward"]
 
 
+def test_only_bits_that_the_target_admits(shipped_skills: list[Skill]) -> None:
+    for skill in shipped_skills:
+        if skill.card is not None and 0 < skill.card.weight_bits < 16:
+            assert skill.card.conditions.precision == ("any",)
+
+
 @pytest.mark.parametrize("architecture", ["-march=x86-64", "-march=haswell"])
-def test_native_sources_compile_for_processors_without_avx512(built_workspace, architecture: str) -> None:
-    sources = sorted(built_workspace(*EVERYTHING_NATIVE).glob("runtime/native/*.cpp"))
+@pytest.mark.parametrize("names", [EVERYTHING_NATIVE, EIGHT_BITS], ids="+".join)
+def test_native_sources_compile_for_processors_without_avx512(
+    built_workspace, names: tuple[str, ...], architecture: str
+) -> None:
+    sources = sorted(built_workspace(*names).glob("runtime/native/*.cpp"))
     assert sources
     for source in sources:
         command = ["g++", "-std=c++17", "-fsyntax-only", "-Wall", architecture, str(source)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import runtime
 import torch
 from runtime import spans, weights
 from runtime.interfaces import Batch, ModelConfig, Segment
@@ -17,6 +19,9 @@ from torch.nn import functional
 
 EXACT = replace(Parameters(), max_num_seqs=4, max_context_tokens=256, fixed_point_min_rows=0)
 FIXED = replace(EXACT, fixed_point_min_rows=32)
+WEIGHT_BITS = json.loads((Path(runtime.__file__).parent / "assembly.json").read_text(encoding="utf-8"))["weight_bits"]
+TOLERANCE = 2e-3 if WEIGHT_BITS >= 16 else 3e-2
+"""of the logits, relative; 8-bit weights by themselves move them by about one percent"""
 Part = tuple[int, int, list[int]]
 """slot, first position, token ids"""
 
@@ -98,8 +103,8 @@ def relative_error(logits: Tensor, expected: Tensor) -> float:
 
 def test_logits_of_every_row(exact: Rig, fixed: Rig, ids: list[int], model_dir: Path, config: ModelConfig) -> None:
     expected = reference(ids, config, weights.load_weights(model_dir))
-    assert relative_error(exact.run([(0, 0, ids)], all_rows=True), expected) < 2e-3
-    assert relative_error(fixed.run([(0, 0, ids)], all_rows=True), expected) < 2e-3
+    assert relative_error(exact.run([(0, 0, ids)], all_rows=True), expected) < TOLERANCE
+    assert relative_error(fixed.run([(0, 0, ids)], all_rows=True), expected) < TOLERANCE
 
 
 def test_neither_the_batch_nor_the_cut_changes_a_bit(exact: Rig, ids: list[int]) -> None:

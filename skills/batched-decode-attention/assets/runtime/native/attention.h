@@ -162,7 +162,10 @@ class Attention {
 #ifdef _OPENMP
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (threads > 1)
 #endif
-    for (int64_t i = 0; i < count; ++i) attend(tasks[static_cast<size_t>(i)], layer, query, cache, attended, own_scratch());
+    for (int64_t i = 0; i < count; ++i) {
+      const AttentionTask& next = tasks[static_cast<size_t>(std::min(i + 1, count - 1))];
+      attend(tasks[static_cast<size_t>(i)], next, layer, query, cache, attended, own_scratch());
+    }
   }
 
  private:
@@ -174,8 +177,10 @@ class Attention {
 #endif
   }
 
-  void attend(const AttentionTask& task, int64_t layer, Rows query, const Cache& cache, Rows attended,
-              AttentionScratch& scratch) const {
+  // While it works on the keys and values of `task` it fetches those of `next`: they lie elsewhere, and a decode task is
+  // too short for the hardware's prefetcher to find its streams.
+  void attend(const AttentionTask& task, const AttentionTask& next, int64_t layer, Rows query, const Cache& cache,
+              Rows attended, AttentionScratch& scratch) const {
     const int64_t group = heads_.group(), dim = heads_.head_dim, num = task.num_pairs;
     auto row_of = [&](int64_t pair) { return (task.first_pair + pair) / group; };
     auto column_of = [&](int64_t pair) { return (task.kv_head * group + (task.first_pair + pair) % group) * dim; };
@@ -193,14 +198,14 @@ class Attention {
     const uint32_t* values = cache.values_of(layer, task.segment.slot, task.kv_head);
     float* scores = scratch.scores.get<float>(num * stride);
     multiply_rows(num, packed_query, keys, panel_words(dim), dim, static_cast<int>(panels), scores, stride,
-                  reinterpret_cast<const char*>(keys + panels_at_once(static_cast<int>(num)) * panel_words(dim)), 64);
+                  reinterpret_cast<const char*>(cache.keys_of(layer, next.segment.slot, next.kv_head)), 64);
     float sums[BLOCK_ROWS];
     for (int64_t r = 0; r < num; ++r) sums[r] = softmax_terms(scores + r * stride, visible_of(r), depth);
     const int64_t width = num_panels(dim) * PANEL_COLUMNS;
     float* output = scratch.output.get<float>(num * width);
     auto multiply_values = [&](auto* multiply, const float* terms) {
       multiply(num, terms, values, panel_words(shape_.capacity), depth, static_cast<int>(num_panels(dim)), output, width,
-               reinterpret_cast<const char*>(values) + PREFETCH_BYTES, 64);
+               reinterpret_cast<const char*>(cache.values_of(layer, next.segment.slot, next.kv_head)), 64);
     };
     if (stride == SCORE_STRIDE) {
       multiply_values(multiply_rows<SCORE_STRIDE>, scores);
