@@ -21,6 +21,7 @@ from vibeserve.seeds import Seed
 from vibeserve.skills import TargetFacts
 from vibeserve.workloads import Pool
 
+SEED_DISCOUNT = 0.8
 MAX_INFRA_FAILURES = 2
 """rounds in a row that the machine may spoil before the run stops with an infrastructure error"""
 
@@ -214,8 +215,14 @@ def _why_stop(team: Team, search: Search, *, remaining_s: float) -> str:
     patience = team.bench.plan.spec.search.patience
     if search.num_without_gain >= patience:
         return f"plateau: {patience} rounds in a row without a gain"
-    longest_s = max((entry.record.seconds for entry in search.entries), default=0.0)
-    if remaining_s < longest_s:
+    needed_s = _round_estimate_s(search)
+    if remaining_s < needed_s:
         left = f"{max(0.0, remaining_s):.0f} s are left before certification"
-        return f"budget: {left} and a round takes up to {longest_s:.0f} s"
+        return f"budget: {left} and a round takes about {needed_s:.0f} s"
     return ""
+
+
+def _round_estimate_s(search: Search) -> float:
+    """The longest round so far; round 0 alone is discounted, because it waits for the slow seed's replies."""
+    later = [entry.record.seconds for entry in search.entries if entry.record.number > 0]
+    return max(later) if later else SEED_DISCOUNT * sum(entry.record.seconds for entry in search.entries)
