@@ -157,11 +157,13 @@ class FakeBench:
 
 @dataclass
 class FakeJudge:
-    """`screened` and `judged` map a candidate's name to the refusals before and after it was measured."""
+    """`screened` and `judged` map a candidate's name to the refusals before and after it was measured, `failed` are
+    those of the runtime's own tests."""
 
     bench: FakeBench
     screened: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
     judged: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
+    failed: tuple[Refusal, ...] = ()
     calls: list[str] = field(default_factory=list)
 
     def screen(self, workspace: Path, *, name: str, seed: int) -> Screening:
@@ -169,6 +171,10 @@ class FakeJudge:
         refusals = self.screened.get(name, ())
         server: Any = None if refusals else self.bench.serve(workspace, name=name)
         return Screening(refusals=refusals, checks=("scan",), server=server, before=None)  # type: ignore[arg-type]
+
+    def own_tests(self, workspace: Path) -> list[Refusal]:
+        self.calls.append("own tests")
+        return list(self.failed)
 
     def verdict(self, replies: Any, *, name: str, added: Sequence[Refusal] = (), **_: Any) -> tuple[Verdict, Scores]:
         self.calls.append(f"verdict {name}")

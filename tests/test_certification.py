@@ -17,7 +17,7 @@ from vibeserve.accuracy.scores import ReplyScores
 from vibeserve.certification import Certification, Certifier, Extent, certify_extent
 from vibeserve.core.documents import from_data, to_data
 from vibeserve.core.manifest import BaselineValue
-from vibeserve.core.nouns import Verdict
+from vibeserve.core.nouns import Refusal, Verdict
 from vibeserve.errors import InfraError, ServerError
 from vibeserve.progress import QuietProgress
 from vibeserve.results import WINNER
@@ -195,6 +195,13 @@ def test_a_winner_whose_replies_are_refused_keeps_its_numbers(rig: Rig) -> None:
     result = rig.certify(rival("a"))
     assert not result.verdict.passed
     assert result.metrics
+
+
+def test_a_winner_that_fails_its_own_tests_is_refused(rig: Rig) -> None:
+    rig.judge.failed = (Refusal(gate="own_tests", reason_class="failed", text="1 failed"),)
+    verdict = rig.certify(rival("a")).verdict
+    assert verdict.refusals == rig.judge.failed
+    assert "own_tests" in verdict.checks
 
 
 def test_a_winner_that_dies_under_load_is_refused(rig: Rig) -> None:

@@ -47,10 +47,10 @@ class Rig:
         assert proposal is not None
         return proposal
 
-    def run(self, proposal: Proposal | None = None, *, noise_floor: float = 0.01) -> RoundResult:
+    def run(self, proposal: Proposal | None = None, *, seed_floor: float = 0.01) -> RoundResult:
         return run_round(
             self.team, proposal or self.proposal(), number=1, incumbent=self.incumbent, state=self.library.state(),
-            noise_floor=noise_floor,
+            seed_floor=seed_floor,
         )  # fmt: skip
 
     def assert_nothing_runs(self) -> None:
@@ -91,7 +91,7 @@ def test_a_faster_candidate_is_accepted_and_becomes_a_checkpoint(rig: Rig) -> No
 
 
 def test_a_candidate_that_is_not_faster_is_rejected_and_no_checkpoint(rig: Rig) -> None:
-    result = rig.run(noise_floor=9.0)
+    result = rig.run(seed_floor=9.0)
     assert (result.record.outcome, result.checkpoint) == (Outcome.REJECTED, None)
     assert result.record.reason.startswith("tie: output_throughput")
     assert not result.record.is_refused
@@ -239,7 +239,7 @@ def test_what_is_not_refused_is_not_attempted_again(make_rig: Callable[..., Rig]
     rig = make_rig(attempts=2)
     if failure is not None:
         rig.evaluator.failures["r01a1"] = failure
-    record = rig.run(noise_floor=9.0).record
+    record = rig.run(seed_floor=9.0).record
     assert record.attempts == 1
     assert record.refused_attempts == ()
 

@@ -27,7 +27,6 @@ from vibeserve.service import Server
 from vibeserve.workloads import Pool
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Extent:
     """How much is measured: from the level's schedule, or what a re-verification can afford."""
@@ -179,7 +178,7 @@ class Certifier:
                 server.pause()
                 servers[rival.name] = self._start(rival)
                 servers[rival.name].pause()
-            entrants = [Entrant(name=WINNER, server=server, logprobs_share=share)]
+            entrants = [Entrant(name=WINNER, server=server, logprobs_share=share, is_judged=True)]
             entrants += [_entrant(rival, servers[rival.name]) for rival in rivals]
             for name, each in servers.items():
                 collected.startup_s.setdefault(name, []).append(each.startup_s)

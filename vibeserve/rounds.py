@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vibeserve.agents import Assembled, ImplementerAgent, JudgeAgent, PlanningState
-from vibeserve.benchmark import Clock, Guard, decide
+from vibeserve.benchmark import Clock, Guard, decide, noise_floor, self_log_ratios
 from vibeserve.checkpoint import CheckpointStore
 from vibeserve.core.nouns import (
     METRICS,
@@ -81,7 +81,7 @@ class RoundResult:
 
 
 def run_round(
-    team: Team, proposal: Proposal, *, number: int, incumbent: Checkpoint, state: PlanningState, noise_floor: float
+    team: Team, proposal: Proposal, *, number: int, incumbent: Checkpoint, state: PlanningState, seed_floor: float
 ) -> RoundResult:
     """One proposal through the inner loop, a refused one revised as often as the budget's attempts allow.
 
@@ -92,7 +92,7 @@ def run_round(
     current = proposal
     while True:
         result = _attempt(
-            team, current, number=number, attempt=len(earlier) + 1, incumbent=incumbent, noise_floor=noise_floor
+            team, current, number=number, attempt=len(earlier) + 1, incumbent=incumbent, seed_floor=seed_floor
         )
         record = result.record
         if not record.is_refused or record.attempts >= team.bench.plan.spec.budget.attempts:
@@ -118,7 +118,7 @@ def _refused_attempt(record: Round) -> RefusedAttempt:
 
 
 def _attempt(
-    team: Team, proposal: Proposal, *, number: int, attempt: int, incumbent: Checkpoint, noise_floor: float
+    team: Team, proposal: Proposal, *, number: int, attempt: int, incumbent: Checkpoint, seed_floor: float
 ) -> RoundResult:
     """The round's boundary: what goes wrong in here is an outcome, not an exception."""
     name = f"r{number:02d}a{attempt}"
@@ -128,7 +128,7 @@ def _attempt(
     try:
         proposal, offered = _offer(team, proposal, name=name)
         record = replace(record, proposal=proposal, candidate=offered.candidate)
-        return _judge_and_measure(team, offered, record=record, incumbent=incumbent, name=name, noise_floor=noise_floor)
+        return _judge_and_measure(team, offered, record=record, incumbent=incumbent, name=name, seed_floor=seed_floor)
     except (InfraError, RefusedError, SpecError) as error:
         return RoundResult(record=_failed(record, error, incumbent=incumbent))
 
@@ -240,7 +240,7 @@ def _best_variant(team: Team, proposal: Proposal, *, name: str) -> Proposal:
 
 
 def _judge_and_measure(
-    team: Team, offered: Checkpoint, *, record: Round, incumbent: Checkpoint, name: str, noise_floor: float
+    team: Team, offered: Checkpoint, *, record: Round, incumbent: Checkpoint, name: str, seed_floor: float
 ) -> RoundResult:
     plan = team.bench.plan
     seed = secrets.randbits(31)  # drawn after the candidate is frozen
@@ -260,7 +260,8 @@ def _judge_and_measure(
         max_replies=plan.spec.evaluation.num_rescored,
     )  # fmt: skip
     decision = decide(
-        ours.windows, theirs.windows, metric=METRICS[team.headline], noise_floor=noise_floor, seed=seed,
+        ours.windows, theirs.windows, metric=METRICS[team.headline], seed=seed,
+        noise_floor=_noise_floor(team, theirs, incumbent=incumbent, seed_floor=seed_floor, seed=seed),
         min_effect=plan.spec.evaluation.min_effect, guards=guards_of(team),
         complexity=(offered.num_lines, incumbent.num_lines),
     )  # fmt: skip
@@ -271,6 +272,18 @@ def _judge_and_measure(
     record = _outcome(record, verdict, decision)
     checkpoint = replace(offered, spans=ours.spans) if record.outcome is Outcome.ACCEPTED else None
     return RoundResult(record=record, checkpoint=checkpoint, series=series)
+
+
+def _noise_floor(team: Team, theirs: Series, *, incumbent: Checkpoint, seed_floor: float, seed: int) -> float:
+    """The incumbent against itself: round 0's A/A series for the seed, and for a later one its own consecutive windows,
+    because a runtime that serves many requests at once is steadier than a serial seed."""
+    if not incumbent.assembled.components:
+        return seed_floor
+    try:
+        logs = self_log_ratios(theirs.windows, metric=METRICS[team.headline])
+    except RefusedError:
+        return seed_floor  # a window without a value: the decision refuses it by itself
+    return noise_floor(logs, seed=seed, num_pairs=len(theirs.windows))
 
 
 def _measure(team: Team, server: Server, *, incumbent: Checkpoint, name: str, seed: int) -> dict[str, Series]:
@@ -284,7 +297,10 @@ def _measure(team: Team, server: Server, *, incumbent: Checkpoint, name: str, se
         servers.append(other)
         share = plan.spec.evaluation.tolerances.logprob_share
         return team.evaluator.compare(
-            [Entrant(name=each, server=up, logprobs_share=share) for each, up in ((name, server), (other.name, other))],
+            [
+                Entrant(name=each, server=up, logprobs_share=share, is_judged=each == name)
+                for each, up in ((name, server), (other.name, other))
+            ],
             load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs,
             window_s=plan.schedule.search_window_s, warmup_s=plan.schedule.search_warmup_s, profiled=name,
         )  # fmt: skip

@@ -108,7 +108,7 @@ def synthesize(
             f"round {number}", f"{proposal.title}: {proposal.hypothesis}; forecast x{proposal.forecast_ratio:g}"
         )
         result = run_round(
-            team, proposal, number=number, incumbent=search.incumbent, state=state, noise_floor=search.noise_floor
+            team, proposal, number=number, incumbent=search.incumbent, state=state, seed_floor=search.noise_floor
         )
         _keep(team, search, journal, result)
     return search
@@ -175,7 +175,9 @@ def _measure_twice(team: Team, offered: Checkpoint, server: Any, *, seed: int) -
         team.clock.declare("r00a1-again", factor=1.0)
         share = plan.spec.evaluation.tolerances.logprob_share
         return team.evaluator.compare(
-            [Entrant(name=each.name, server=each, logprobs_share=share) for each in servers],
+            [
+                Entrant(name=each.name, server=each, logprobs_share=share, is_judged=each is server) for each in servers
+            ],
             load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs,
             window_s=plan.schedule.search_window_s, warmup_s=plan.schedule.search_warmup_s, profiled="r00a1",
         )  # fmt: skip

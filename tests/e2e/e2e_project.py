@@ -19,7 +19,8 @@ from vibeserve.journal import Event, read_events
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
-    "vibeserve", "conf", "skills", "targets", "templates", "pyproject.toml", "tasks.py", "README.md", "LICENSE", "NOTICE",
+    "vibeserve", "conf", "skills", "targets", "templates", "pyproject.toml", "tasks.py", "README.md", "LICENSE",
+    "NOTICE",
 )  # fmt: skip
 NOT_COPIED = (".*", "__pycache__")
 COMMAND_TIMEOUT_S = 1200.0

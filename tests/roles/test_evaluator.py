@@ -126,7 +126,7 @@ def test_a_slow_server_goes_on_until_its_replies_can_be_judged(monkeypatch: pyte
     bench.sessions["a"] = FakeSession(server, num_finished=0)
     evaluator = Evaluator(bench, RealClock())  # type: ignore[arg-type]
     evaluator.compare(
-        [Entrant(name="a", server=server, logprobs_share=8)], load="c4", pool=Pool.selection, seed=0, num_pairs=1,  # type: ignore[arg-type]
+        [Entrant(name="a", server=server, is_judged=True)], load="c4", pool=Pool.selection, seed=0, num_pairs=1,  # type: ignore[arg-type]
         window_s=1.0, warmup_s=0.0,
     )  # fmt: skip
     assert bench.sessions["a"].num_finished == evaluator_module.MIN_FINISHED

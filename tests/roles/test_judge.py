@@ -16,7 +16,8 @@ from vibeserve.core.nouns import Refusal
 from vibeserve.errors import InfraError, RefusedError, ServerError
 from vibeserve.roles import judge as judge_module
 from vibeserve.roles.judge import SCREEN_CHECKS, Judge
-from vibeserve.spec import Tolerances
+from vibeserve.sandbox import Finished
+from vibeserve.spec import Sandbox, Tier, Tolerances
 
 
 @dataclass
@@ -138,6 +139,59 @@ def test_a_candidate_that_dies_under_the_probes_is_refused(
     (refusal,) = judge.screen(workspace, name="r01a1", seed=1).refusals
     assert (refusal.gate, refusal.reason_class) == ("probe", "died")
     assert "the last line of the log" in refusal.text
+
+
+# -- the runtime's own tests
+
+
+def own_tests_of(bench: FakeBench, monkeypatch: pytest.MonkeyPatch, done: Finished) -> tuple[Any, list[Any]]:
+    """Refusals of a run of the tests that ended as `done`, and what was run."""
+    ran: list[Any] = []
+
+    def run(argv: list[str], *, wall: Any, log: Path, timeout_s: float) -> Finished:
+        ran.append((argv, wall))
+        return done
+
+    bench.host.run = run
+    bench.tier = Tier.B
+    bench.plan.engine_cpus, bench.plan.threads = (0,), 1
+    bench.plan.spec.sandbox = Sandbox()
+    tiny = SimpleNamespace(path=bench.run_dir / "tiny")
+    monkeypatch.setattr(judge_module, "materialise", lambda *_, **__: tiny)
+    return Judge(bench), ran  # type: ignore[arg-type]
+
+
+def test_own_tests_run_behind_the_wall_without_the_framework(
+    bench: FakeBench, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge, ran = own_tests_of(bench, monkeypatch, Finished(returncode=0, timed_out=False, seconds=1.0, log_tail=""))
+    assert judge.own_tests(workspace) == []
+    ((argv, wall),) = ran
+    assert argv[1:3] == ["-m", "pytest"]
+    assert wall.read_only == (workspace, bench.run_dir / "tiny")
+    assert "vibeserve" in wall.hidden_modules
+    assert wall.env["VIBESERVE_MODEL_DIR"] == str(bench.run_dir / "tiny")
+
+
+@pytest.mark.parametrize(("timed_out", "reason_class"), [(False, "failed"), (True, "timed_out")])
+def test_own_tests_that_do_not_pass_refuse(
+    bench: FakeBench, workspace: Path, monkeypatch: pytest.MonkeyPatch, timed_out: bool, reason_class: str
+) -> None:
+    done = Finished(returncode=1, timed_out=timed_out, seconds=1.0, log_tail="1 failed in 0.1 s")
+    judge, _ = own_tests_of(bench, monkeypatch, done)
+    assert judge.own_tests(workspace) == [
+        Refusal(gate="own_tests", reason_class=reason_class, text="1 failed in 0.1 s")
+    ]
+
+
+def test_a_target_of_the_users_own_with_that_name_has_no_say(
+    bench: FakeBench, workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "targets").mkdir()
+    (tmp_path / "targets/tiny_cpu.yaml").write_text("this: is no target\n")
+    monkeypatch.chdir(tmp_path)
+    judge, _ = own_tests_of(bench, monkeypatch, Finished(returncode=0, timed_out=False, seconds=1.0, log_tail=""))
+    assert judge.own_tests(workspace) == []
 
 
 # -- the verdict

@@ -192,7 +192,8 @@ def test_a_failed_warm_up_names_the_server(tmp_path: Path, monkeypatch: pytest.M
             return [SimpleNamespace(error=None), SimpleNamespace(error="HTTP 500")][: len(self.requests)]
 
     monkeypatch.setattr(workbench, "LoadSession", FailedSession)
-    monkeypatch.setattr(workbench, "request_stream", lambda *_, **__: iter("abc"))
+    request = PromptRequest(request_id="w", prompt="a", num_prompt_tokens=1, max_tokens=9)
+    monkeypatch.setattr(workbench, "request_stream", lambda *_, **__: iter([request] * 3))
     spec = SimpleNamespace(workload=None)
     bench = bench_with(EchoHost(""), tmp_path, spec=spec)
     with pytest.raises(ServerError, match="server 'r01a1' died: warm-up failed: HTTP 500"):

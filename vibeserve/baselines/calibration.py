@@ -25,6 +25,7 @@ RAMP_S = 6.0
 """load before the window: the first prompts are all prefilled at once, which no later second looks like"""
 WINDOW_S = 10.0
 WARM_UP_TIMEOUT_S = 240.0
+WARM_UP_TOKENS = 8
 _NAP_S = 0.1
 
 
@@ -112,7 +113,8 @@ def _speed(peer: Peer, options: PeerOptions, bench: Bench) -> float:
 
     try:
         # a server may build its cache or compile at its first request: that is no part of its speed
-        warm_up = load(LoadPoint(name="warm-up", concurrency=1), islice(bench.requests(), 1))
+        short = (replace(request, max_tokens=WARM_UP_TOKENS) for request in islice(bench.requests(), 1))
+        warm_up = load(LoadPoint(name="warm-up", concurrency=1), short)
         warm_up.start()
         try:
             warm_up.wait(timeout_s=WARM_UP_TIMEOUT_S)

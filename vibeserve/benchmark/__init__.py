@@ -7,7 +7,7 @@ from vibeserve.benchmark.decision import Guard, decide
 from vibeserve.benchmark.headroom import Headroom, headroom
 from vibeserve.benchmark.interleaving import Contender, Slice, interleave
 from vibeserve.benchmark.metrics import pooled_metrics, window_metrics
-from vibeserve.benchmark.statistics import noise_floor, paired_log_ratios, paired_ratio
+from vibeserve.benchmark.statistics import noise_floor, paired_log_ratios, paired_ratio, self_log_ratios
 
 __all__ = [
     "Clock",
@@ -24,5 +24,6 @@ __all__ = [
     "paired_log_ratios",
     "paired_ratio",
     "pooled_metrics",
+    "self_log_ratios",
     "window_metrics",
 ]

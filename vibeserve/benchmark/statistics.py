@@ -47,6 +47,15 @@ def paired_log_ratios(
     return logs
 
 
+def self_log_ratios(windows: Sequence[Mapping[str, float]], *, metric: Metric) -> list[float]:
+    """log-ratios of each window to the one before it, of one server: an A/A series that costs no further windows.
+
+    The drift between neighbouring windows is in it, so it is not below what two servers of the same runtime would show.
+    RefusedError as `paired_log_ratios`.
+    """
+    return paired_log_ratios(windows[1:], windows[:-1], metric=metric)
+
+
 def paired_ratio(
     candidate: Sequence[Mapping[str, float]],
     incumbent: Sequence[Mapping[str, float]],

@@ -34,6 +34,8 @@ class Entrant:
     model: str = ""
     logprobs_share: int = 0
     """one in so many requests carries log-probabilities; 0 where the server cannot return them"""
+    is_judged: bool = False
+    """its replies are evidence: it goes on, untimed, until there are enough of them"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ class Evaluator:
                 first_warmup_s=warmup_s * FIRST_WARMUP, engine_cpus=self._bench.plan.engine_cpus,
             )  # fmt: skip
             for entrant in entrants:
-                if entrant.logprobs_share:
+                if entrant.is_judged:
                     self._await_evidence(entrant.server, sessions[entrant.name])
         finally:
             replies = {e.name: _end(e.server, sessions[e.name]) for e in entrants}

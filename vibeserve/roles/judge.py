@@ -14,7 +14,7 @@ from vibeserve.accuracy import accuracy_refusals, probe_refusals, probe_server, 
 from vibeserve.accuracy.scores import Scores
 from vibeserve.audit import Snapshot, compare, scan_workspace, snapshot
 from vibeserve.core.nouns import Refusal, Reply, Verdict
-from vibeserve.core.paths import cache_dir
+from vibeserve.core.paths import cache_dir, data_dir
 from vibeserve.errors import InfraError, RefusedError, ServerError
 from vibeserve.roles.workbench import Workbench
 from vibeserve.sandbox import Wall
@@ -90,13 +90,14 @@ class Judge:
         return probe_refusals(report)
 
     def own_tests(self, workspace: Path) -> list[Refusal]:
-        """The runtime's own tests, behind the wall, on two layers of random weights: what ships passes what it ships."""
+        """The runtime's own tests, behind the wall, on two layers of random weights: it must pass what it ships."""
         from vibeserve.config import compose_spec
 
-        tiny = materialise(compose_spec(["+target=tiny_cpu"]).model, cache=cache_dir())
+        tiny = materialise(compose_spec(["+target=tiny_cpu"], cwd=data_dir("targets").parent).model, cache=cache_dir())
         launch = candidate_launch(workspace, model_dir=tiny.path, allow_engines=self._bench.plan.spec.allow_engines)
         wall = Wall(
-            tier=self._bench.tier, workdir=workspace, read_only=(workspace, tiny.path), cpus=self._bench.plan.engine_cpus,
+            tier=self._bench.tier, workdir=workspace, read_only=(workspace, tiny.path),
+            cpus=self._bench.plan.engine_cpus,
             hidden_modules=launch.hidden_modules, max_processes=self._bench.plan.spec.sandbox.max_processes,
             env={**thread_environment(self._bench.plan.threads), "VIBESERVE_MODEL_DIR": str(tiny.path)},
         )  # fmt: skip

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +33,7 @@ FETCH_TIMEOUT_S = 10.0
 FETCH_LIMIT_S = 3 * FETCH_TIMEOUT_S
 """of the whole answer: the timeout above is of one read"""
 WARM_UP_TIMEOUT_S = 240.0
+WARM_UP_TOKENS = 8
 SPAN_LINE = re.compile(
     r'vibeserve_span_seconds_total\{[^}]*\bspan="(?P<span>[^"]+)"[^}]*\} (?P<seconds>[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?)'
 )
@@ -119,11 +120,12 @@ class Workbench:
         )  # fmt: skip
 
     def warm_up(self, server: Server, *, adapter: str = "vllm", model: str = "") -> None:
-        """Two requests, answered before anything is timed: a fair rival has compiled what it compiles by then."""
-        requests = request_stream(self.plan.spec.workload, tokenizer=self.tokenizer, pool=Pool.visible, seed=1)
+        """Two short requests, answered before anything is timed: what a rival builds at its first request is built."""
+        stream = request_stream(self.plan.spec.workload, tokenizer=self.tokenizer, pool=Pool.visible, seed=1)
+        requests = (replace(request, max_tokens=WARM_UP_TOKENS) for request in islice(stream, 2))
         session = LoadSession(
             base_url=server.base_url, adapter=adapter, model=model or self.model_name(server),
-            load=LoadPoint(name="warm-up", concurrency=2), requests=islice(requests, 2), cpus=self.plan.client_cpus,
+            load=LoadPoint(name="warm-up", concurrency=2), requests=requests, cpus=self.plan.client_cpus,
             join=lambda argv: self.host.join_argv(server.process, argv), name=f"warm-up-{server.name}",
         )  # fmt: skip
         session.start()
