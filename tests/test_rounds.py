@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from loop_fakes import LIMIT, WRONG_TOKENS, Library, make_team, seed_checkpoint, small_spec
 
+from vibeserve.agents import Assembled
 from vibeserve.agents.playbook import PlaybookPlanner
 from vibeserve.core.nouns import Outcome, Proposal, Refusal
 from vibeserve.errors import InfraError, RefusedError, ServerError
@@ -95,6 +96,14 @@ def test_a_candidate_that_is_not_faster_is_rejected_and_no_checkpoint(rig: Rig) 
     assert (result.record.outcome, result.checkpoint) == (Outcome.REJECTED, None)
     assert result.record.reason.startswith("tie: output_throughput")
     assert not result.record.is_refused
+
+
+def test_an_adopted_incumbent_has_a_noise_floor_of_its_own(rig: Rig) -> None:
+    """The serial seed's floor says nothing about a runtime that serves many requests at once."""
+    rig.incumbent = replace(rig.incumbent, assembled=Assembled(components=("other",)))
+    record = rig.run(seed_floor=9.0).record
+    assert record.outcome is Outcome.ACCEPTED
+    assert record.decision is not None and 0 < record.decision.noise_floor < 0.01
 
 
 def test_a_refused_candidate_keeps_its_numbers_and_is_never_ranked(rig: Rig) -> None:

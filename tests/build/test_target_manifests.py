@@ -1,0 +1,246 @@
+"""The manifest of a finished run: status and its reasons, authorship, what was not run, the rounds."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from loop_fakes import WRONG_TOKENS
+
+from vibeserve.build.manifests import NOT_RUN, authorship, make_manifest, not_run, num_candidates, round_records
+from vibeserve.certification import Certification
+from vibeserve.checkpoint import CheckpointStore
+from vibeserve.core.documents import digest_of
+from vibeserve.core.manifest import BaselineValue, MetricResult
+from vibeserve.core.nouns import (
+    Candidate,
+    Decision,
+    Direction,
+    Outcome,
+    Proposal,
+    RatioInterval,
+    Refusal,
+    Role,
+    Round,
+    Verdict,
+)
+from vibeserve.hardware import probe
+from vibeserve.journal import Journal
+from vibeserve.spec import Baseline, ClockKind, Evaluation, Goal, Level, Load, Spec, Workload
+from vibeserve.synthesis import Entry, Search
+
+PASSED = Verdict(checks=("replies", "accuracy"), accuracy={"top1_agreement": 0.99})
+
+
+def headline(*baselines: BaselineValue) -> MetricResult:
+    return MetricResult(
+        name="output_throughput", unit="tok/s", direction=Direction.MAX, role=Role.HEADLINE, load="c4", candidate=8.0,
+        baselines=baselines,
+    )  # fmt: skip
+
+
+def value(name: str, **changes: Any) -> BaselineValue:
+    fields: dict[str, Any] = {"name": name, "baseline_class": "competent", "version": "1", "value": 4.0, "ratio": 2.0}
+    return BaselineValue(**(fields | changes))
+
+
+def proposal(card: str, *, num_variants: int = 0) -> Proposal:
+    return Proposal(
+        proposal_id=f"p-{card}", title=f"adopt {card}", hypothesis="", mechanism="", activation_evidence="",
+        falsification="", forecast_ratio=2.0, components=(card,), parameters={}, card=card,
+        variants=({"x": 1},) * num_variants,
+    )  # fmt: skip
+
+
+def entry(
+    number: int,
+    outcome: Outcome,
+    *,
+    origin: str = "scaffold",
+    ratio: float | None = None,
+    commit: str = "",
+    **changes: Any,
+) -> Entry:
+    interval = RatioInterval(ratio=ratio, ci_low=ratio, ci_high=ratio, num_pairs=5) if ratio else None
+    record = Round(
+        number=number, proposal=proposal(origin) if number else None, outcome=outcome, reason="scripted", seconds=10.0,
+        candidate=Candidate(candidate_id=f"r0{number}a1", commit=commit, workspace="", origin=origin),
+        decision=Decision(accepted=outcome is Outcome.ACCEPTED, reason="", headline=interval, noise_floor=0.01),
+    )  # fmt: skip
+    return Entry(record=replace(record, **changes), checkpoint=None)
+
+
+def workspace_with(folder: Path, **lines: int) -> Path:
+    files = [{"path": f"{n}.py", "origin": origin, "digest": "", "num_lines": n} for origin, n in lines.items()]
+    (folder / "runtime").mkdir(parents=True)
+    (folder / "runtime/assembly.json").write_text(json.dumps({"files": files}))
+    return folder
+
+
+@pytest.fixture
+def spec() -> Spec:
+    loads = {"c4": Load(concurrency=4), "c1": Load(concurrency=1), "c16": Load(concurrency=16)}
+    return Spec(
+        workload=Workload(loads=loads, headline_load="c4"), baseline={"a": Baseline(required=True), "b": Baseline()},
+        goals=[Goal(metric="output_throughput", min_ratio=1.5, against="competent")],
+    )  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path, spec: Spec) -> Any:
+    """What a manifest reads of a run."""
+    plan = SimpleNamespace(spec=spec, target="sample", plan_id="0" * 16, digests={"framework": "f" * 64})
+    journal = Journal.open(tmp_path / "journal.jsonl")
+    journal.append("opened", {})
+    journal.append("tier", "A")
+    store = CheckpointStore(tmp_path / "store.git")
+    model = SimpleNamespace(digest="w" * 64)
+    yield SimpleNamespace(plan=plan, journal=journal, facts=probe(), model=lambda: model, store=lambda: store)
+    journal.close()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return workspace_with(tmp_path / "workspace", scaffold=900)
+
+
+def manifest_of(run: Any, workspace: Path, result: Certification, *entries: Entry) -> Any:
+    search = Search()
+    for each in entries or (entry(0, Outcome.BASELINE),):
+        search.add(each)
+    return make_manifest(run, search, result, workspace=workspace)
+
+
+def test_every_gate_passed_and_the_required_baseline_measured_is_certified(run: Any, workspace: Path) -> None:
+    result = Certification(verdict=PASSED, metrics=(headline(value("a", ratio=0.5), value("b", state="skipped")),))
+    manifest = manifest_of(run, workspace, result)
+    # a goal that is missed is another matter
+    assert (manifest.status, manifest.reasons, manifest.goals[0].met) == ("certified", (), False)
+    assert (manifest.sandbox_tier, manifest.level, manifest.heading) == ("A", "standard", "assembled")
+    assert manifest.digests == {"framework": "f" * 64, "weights": "w" * 64}
+    assert manifest.accuracy == {"top1_agreement": 0.99}
+    assert len(digest_of(manifest)) == 64  # it is a document: no NaN, nothing that is not JSON
+
+
+@pytest.mark.parametrize(
+    "baselines",
+    [(), (value("b"),), (value("a", value=None, ratio=None),), (value("a", value=0.0, ratio=None), value("b"))],
+)
+def test_a_required_baseline_without_a_ratio_is_uncertified_with_a_reason(
+    run: Any, workspace: Path, baselines: tuple[BaselineValue, ...]
+) -> None:
+    manifest = manifest_of(run, workspace, Certification(verdict=PASSED, metrics=(headline(*baselines),)))
+    assert manifest.status == "uncertified"
+    text = "required baseline 'a' has no value of the headline metric to compare with"
+    assert manifest.reasons == (Refusal(gate="baseline", reason_class="missing_baseline", text=text),)
+
+
+def test_another_metric_than_the_headline_does_not_stand_in_for_it(run: Any, workspace: Path) -> None:
+    other = replace(headline(value("a")), name="startup", role=Role.DIAGNOSTIC)
+    manifest = manifest_of(run, workspace, Certification(verdict=PASSED, metrics=(headline(), other)))
+    assert [reason.reason_class for reason in manifest.reasons] == ["missing_baseline"]
+
+
+def test_passing_without_any_measurement_is_not_certified(run: Any, workspace: Path) -> None:
+    assert manifest_of(run, workspace, Certification(verdict=PASSED)).status == "uncertified"
+
+
+def test_no_check_at_all_is_not_certified(run: Any, workspace: Path) -> None:
+    result = Certification(verdict=Verdict(), metrics=(headline(value("a")),))
+    assert manifest_of(run, workspace, result).status == "uncertified"
+
+
+def test_a_refused_winner_is_uncertified_for_that_reason_alone(run: Any, workspace: Path) -> None:
+    refused = Certification(verdict=Verdict(refusals=(WRONG_TOKENS,), checks=("accuracy",)))
+    assert manifest_of(run, workspace, refused).reasons == (WRONG_TOKENS,)
+
+
+# -- what was not run
+
+
+def test_what_was_not_run_is_listed(run: Any, spec: Spec) -> None:
+    assert not_run(run) == (*NOT_RUN, "loads c1, c16 (evaluation.loads=all)")
+    spec.evaluation = Evaluation(clock=ClockKind.fake, window_scale=0.1, loads="all")
+    assert not_run(run) == (
+        *NOT_RUN, "search decisions on measured time: they came from a fake clock",
+        "windows of the level's length: scaled by 0.1, not quotable",
+    )  # fmt: skip
+
+
+def test_a_full_run_does_not_claim_what_this_version_lacks(run: Any, spec: Spec) -> None:
+    spec.budget.level = Level.full
+    spec.evaluation.loads = "all"
+    assert not_run(run) == NOT_RUN
+
+
+# -- authorship
+
+
+def test_gains_are_shared_by_log_ratio_and_lines_by_file(tmp_path: Path) -> None:
+    origins = {"scaffold": 700, "component:batching": 200, "component:linears": 100}
+    workspace = workspace_with(tmp_path / "w", **origins)
+    search = Search()
+    for each in (
+        entry(0, Outcome.BASELINE),
+        entry(1, Outcome.ACCEPTED, origin="component:batching", ratio=4.0),
+        entry(2, Outcome.REJECTED, origin="component:other", ratio=9.0),
+        entry(3, Outcome.ACCEPTED, origin="component:linears", ratio=2.0),
+        entry(4, Outcome.ACCEPTED, origin="tuning", ratio=2.0),
+    ):
+        search.add(each)
+    shares = {row.origin: (row.lines, row.share_of_log_ratio) for row in authorship(search, workspace)}
+    assert shares == {
+        "scaffold": (700, 0.0), "component:batching": (200, 0.5), "component:linears": (100, 0.25), "tuning": (0, 0.25),
+    }  # fmt: skip
+    assert math.isclose(sum(share for _, share in shares.values()), 1.0)
+
+
+def test_without_any_gain_nobody_has_a_share(tmp_path: Path) -> None:
+    workspace = workspace_with(tmp_path / "w", scaffold=700)
+    search = Search()
+    search.add(entry(0, Outcome.BASELINE))
+    search.add(entry(1, Outcome.ACCEPTED, origin="tuning", ratio=0.999))
+    assert [row.share_of_log_ratio for row in authorship(search, workspace)] == [0.0, 0.0]
+
+
+def test_every_candidate_and_variant_counts_as_a_look() -> None:
+    search = Search()
+    search.add(entry(0, Outcome.BASELINE))
+    search.add(entry(1, Outcome.REJECTED, attempts=2))
+    search.add(entry(2, Outcome.ACCEPTED, proposal=proposal("tuning", num_variants=5)))
+    assert num_candidates(search) == 1 + 2 + 6
+
+
+# -- rounds
+
+
+def test_rounds_carry_the_cumulative_ratio_and_the_patch_against_the_incumbent(run: Any, tmp_path: Path) -> None:
+    store, commits = run.store(), []
+    for number, text in enumerate(("base\n", "faster\n", "worse\n", "fastest\n")):
+        folder = tmp_path / f"w{number}"
+        folder.mkdir()
+        (folder / "model.py").write_text(text)
+        commits.append(store.commit(folder, parent=None, message="", ref=f"run/r{number}"))
+    search = Search()
+    search.add(entry(0, Outcome.BASELINE, commit=commits[0]))
+    search.add(entry(1, Outcome.ACCEPTED, ratio=2.0, commit=commits[1]))
+    refused = Verdict(refusals=(WRONG_TOKENS,), checks=("accuracy",))
+    search.add(entry(2, Outcome.REJECTED, ratio=3.0, commit=commits[2], verdict=refused))
+    search.add(entry(3, Outcome.ACCEPTED, ratio=1.5, commit=commits[3]))
+    records = round_records(run, search)
+    assert [record.entry.cumulative_ratio for record in records] == [1.0, 2.0, 6.0, 3.0]
+    assert "-faster\n+worse\n" in records[2].patch
+    assert "-faster\n+fastest\n" in records[3].patch
+    assert records[2].entry.refusals == (WRONG_TOKENS,)
+
+
+def test_a_round_that_offered_nothing_has_no_patch(run: Any) -> None:
+    search = Search()
+    search.add(entry(1, Outcome.INFRA, candidate=None, decision=None))
+    (record,) = round_records(run, search)
+    assert (record.patch, record.entry.commit, record.entry.cumulative_ratio) == ("", "", None)

@@ -1,0 +1,62 @@
+"""What a finished run says in text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from artifact_samples import sample_manifest, sample_metric
+
+from vibeserve.build.target import RunSummary, describe
+from vibeserve.core.manifest import BaselineValue, GoalResult
+from vibeserve.core.nouns import Refusal
+
+
+def test_the_headline_every_baseline_and_every_goal_are_told() -> None:
+    summary = RunSummary(
+        artifact="artifacts/sample/0123456789abcdef", latest="artifacts/sample/latest", manifest=sample_manifest()
+    )
+    assert str(summary).splitlines() == [
+        "certified   sample 0123456789abcdef, level quick, assembled",
+        "headline    output_throughput at c8: 120 tok/s",
+        "            transformers_cb 5.24.0 (competent, same_bytes): 70, ratio 1.714 [1.663, 1.783]",
+        "            vllm  (competent, any): skipped, not installed",
+        "goal        output_throughput at c8 against competent: ratio 1.710: met",
+        "artifact    artifacts/sample/0123456789abcdef",
+        "next        vibeserve serve artifacts/sample/latest",
+    ]
+
+
+def test_reasons_and_what_is_missing_are_told() -> None:
+    reason = Refusal(gate="baseline", reason_class="missing_baseline", text="required baseline 'a' was not measured")
+    goals = (
+        GoalResult(metric="ttft_p50", load="c8", against="naive", ratio=None, ci_low=None, met=False),
+        GoalResult(
+            metric="peak_memory",
+            load="c8",
+            against="",
+            ratio=None,
+            ci_low=None,
+            met=False,
+            value=2.5,
+            limit=2,
+            unit="GiB",
+        ),
+        GoalResult(metric="ttft_p99", load="c8", against="", ratio=None, ci_low=None, met=False, limit=50, unit="ms"),
+    )
+    screened = BaselineValue(
+        name="a", baseline_class="naive", version="1", value=9.0, ratio=13.3333, state="screened", note="one window"
+    )
+    metric = replace(sample_metric("output_throughput"), baselines=(screened,))
+    lines = describe(sample_manifest(status="uncertified", reasons=(reason,), goals=goals, metrics=(metric,)))
+    assert lines[2:] == [
+        "            a 1 (naive, same_bytes): 9, ratio 13.333, screened",
+        "goal        ttft_p50 at c8 against naive: no value: missed",
+        "goal        peak_memory at c8: 2.5 GiB, limit 2: missed",
+        "goal        ttft_p99 at c8: no value, limit 50: missed",
+        "refused     baseline/missing_baseline: required baseline 'a' was not measured",
+    ]
+
+
+def test_a_run_that_measured_nothing_has_no_headline() -> None:
+    lines = describe(sample_manifest(status="uncertified", metrics=(), goals=()))
+    assert lines == ["uncertified sample 0123456789abcdef, level quick, assembled"]

@@ -1,0 +1,97 @@
+"""One run: its folder, its journal, and the objects that the steps share. Opened once per command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vibeserve.agents import ImplementerAgent, JudgeAgent, PlannerAgent, get_agents
+from vibeserve.benchmark.clock import make_clock
+from vibeserve.certification import certify_extent
+from vibeserve.checkpoint import CheckpointStore
+from vibeserve.core.paths import cache_dir, data_dir, state_dir
+from vibeserve.hardware import HardwareFacts
+from vibeserve.journal import Journal
+from vibeserve.plan import Plan
+from vibeserve.progress import Progress
+from vibeserve.roles.evaluator import Evaluator
+from vibeserve.roles.judge import Judge
+from vibeserve.roles.workbench import Workbench
+from vibeserve.rounds import Team
+from vibeserve.skills import Skill, load_scaffold, load_skills
+from vibeserve.weights import ModelDir, materialise
+
+
+@dataclass(kw_only=True)
+class Run:
+    """A plan being carried out in a project folder."""
+
+    plan: Plan
+    facts: HardwareFacts
+    project: Path
+    progress: Progress
+    journal: Journal
+    started_s: float
+    """`time.monotonic()` at the command's start: the budget's wall time counts from here"""
+
+    @property
+    def run_id(self) -> str:
+        return f"{self.plan.target}-{self.plan.plan_id}"
+
+    @property
+    def folder(self) -> Path:
+        return run_folder(self.project, self.plan)
+
+    def model(self) -> ModelDir:
+        target = self.plan.spec.target.dir
+        return materialise(self.plan.spec.model, cache=cache_dir(), target_dir=Path(target) if target else None)
+
+    def bench(self, name: str) -> Workbench:
+        """A bench with a folder of its own for one step."""
+        return Workbench.open(self.plan, model=self.model(), run_dir=self.folder / name)
+
+    def store(self) -> CheckpointStore:
+        return CheckpointStore(self.folder / "checkpoints.git")
+
+    def skills(self) -> list[Skill]:
+        return load_skills(data_dir("skills"))
+
+    def team(self) -> tuple[Team, PlannerAgent]:
+        """The roles of the search, and the planner that directs them."""
+        bench, skills = self.bench("synthesize"), self.skills()
+        planner, implementer, reviewer = get_agents(self.plan.spec.agents, scaffold=bench.scaffold, skills=skills)
+        return self._team(bench, implementer, reviewer, skills), planner
+
+    def _team(self, bench: Workbench, implementer: ImplementerAgent, reviewer: JudgeAgent, skills: list[Skill]) -> Team:
+        clock = make_clock(self.plan.spec.evaluation.clock)
+        return Team(
+            bench=bench, judge=Judge(bench), evaluator=Evaluator(bench, clock), clock=clock, implementer=implementer,
+            reviewer=reviewer, scaffold=load_scaffold(bench.scaffold), skills=skills, store=self.store(),
+            progress=self.progress, run_id=self.run_id,
+        )  # fmt: skip
+
+
+def run_folder(project: Path, plan: Plan) -> Path:
+    """Where the state of a plan's run lies in a project."""
+    return state_dir(project) / "runs" / f"{plan.target}-{plan.plan_id}"
+
+
+def certify_estimate_s(plan: Plan, *, num_rivals: int) -> float:
+    """Wall seconds to keep for certification and packaging: starts, warm-ups, windows, and re-scoring of all replies.
+
+    `num_rivals` are those that are interleaved.
+    """
+    extent = certify_extent(plan)
+    num_contenders = num_rivals + 1
+    slice_s = extent.window_s + extent.warmup_s
+    start_s = num_contenders * (START_S + 2 * extent.warmup_s)
+    measured_s = extent.num_starts * (start_s + len(extent.loads) * extent.num_pairs * num_contenders * slice_s)
+    rescored_s = RESCORE_SHARE * extent.num_starts * extent.num_pairs * len(extent.loads) * extent.window_s
+    return measured_s + rescored_s + GATES_S
+
+
+START_S = 10.0
+RESCORE_SHARE = 0.5
+"""seconds of re-scoring per second of a measured window of the winner"""
+GATES_S = 45.0
+"""screening, the runtime's own tests, packaging"""
