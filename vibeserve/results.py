@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 WINNER = "winner"
+SCREENED_BY = "output_throughput"
+"""what a screening window measures"""
 RESAMPLE_SEED = 0
 """of the bootstrap: an interval is a function of the windows"""
 
@@ -92,14 +94,14 @@ def _row(
     baselines = [
         _baseline_row(measured, pooled, rival, metric=metric, load=load, ours=value) for rival in measured.rivals
     ]
-    baselines += [
-        _screened_row(item, metric=metric, ours=value, is_headline_load=load == spec.workload.headline_load)
-        for item in measured.screened
-    ]
+    if metric.name == SCREENED_BY and load == spec.workload.headline_load:
+        # what was not interleaved has this one row
+        baselines += [_screened_row(item, metric=metric, ours=value) for item in measured.screened]
+        baselines += measured.skipped
     role = role_of(metric.name, load, spec=spec)
     return MetricResult(
         name=metric.name, unit=metric.unit, direction=metric.direction, role=role, load=load, candidate=value,
-        baselines=(*baselines, *measured.skipped),
+        baselines=tuple(baselines),
     )  # fmt: skip
 
 
@@ -147,9 +149,9 @@ def _interval(
         return None
 
 
-def _screened_row(item: Screened, *, metric: Metric, ours: float, is_headline_load: bool) -> BaselineValue:
-    value = item.output_throughput if metric.name == "output_throughput" and is_headline_load else None
-    ratio = metric.ratio(ours, against=value) if value else None
+def _screened_row(item: Screened, *, metric: Metric, ours: float) -> BaselineValue:
+    value = item.output_throughput
+    ratio = metric.ratio(ours, against=value) if value and ours else None
     note = f"one window only, too slow to be interleaved{'; ' + item.rival.note if item.rival.note else ''}"
     return _blank(item.rival, value=value, ratio=ratio, ci_low=None, ci_high=None, note=note, state="screened")
 

@@ -97,7 +97,7 @@ def test_the_same_command_again_is_up_to_date(finished: Project) -> None:
     assert len(finished.events("round")) == rounds
 
 
-def test_an_override_makes_another_plan(finished: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_override_makes_another_plan(finished: Project) -> None:
     """Without running it: the plan's identity is what the artifact's folder is named by."""
     ids = []
     for overrides in ([], ["budget.rounds=1"], ["out_dir=elsewhere"]):

@@ -58,15 +58,23 @@ def digest_file(path: Path) -> str:
     return hasher.hexdigest()
 
 
-def digest_tree(root: Path, *, ignore: tuple[str, ...] = ("__pycache__", "build", ".pytest_cache")) -> dict[str, str]:
+CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache")
+BUILD_OUTPUT = "build"
+"""of a workspace: the folder at its top that its build step fills, never shipped or digested"""
+
+
+def digest_tree(root: Path, *, ignore: tuple[str, ...] = CACHES) -> dict[str, str]:
     """Relative posix path -> SHA-256 for every regular file under `root`, sorted by path.
 
-    Names in `ignore` are skipped at any depth. Symbolic links are recorded by their target text.
+    Names in `ignore` are skipped at any depth; in a workspace (a folder with a `service.yaml`) so is the build output
+    at its top, but where `ignore` is empty. Symbolic links are recorded by their target text.
     """
+    has_build_output = bool(ignore) and (root / "service.yaml").is_file()
     digests: dict[str, str] = {}
     for path in sorted(root.rglob("*")):
         relative = path.relative_to(root)
-        if any(part in ignore for part in relative.parts):
+        is_output = has_build_output and relative.parts[0] == BUILD_OUTPUT
+        if is_output or any(part in ignore for part in relative.parts):
             continue
         if path.is_symlink():
             digests[relative.as_posix()] = "link:" + str(path.readlink())
