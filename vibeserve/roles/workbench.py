@@ -72,9 +72,9 @@ class Workbench:
 
     def build(self, workspace: Path) -> None:
         """Run the workspace's build step, or reuse the output of the same sources. ServerError when it fails."""
-        cached = self.run_dir / "builds" / _source_digest(workspace)
         target = workspace / "build"
         shutil.rmtree(target, ignore_errors=True)
+        cached = self.run_dir / "builds" / _source_digest(workspace)
         if cached.is_dir():
             shutil.copytree(cached, target)
             return
