@@ -91,7 +91,7 @@ def certify_estimate_s(plan: Plan, *, num_rivals: int) -> float:
 
 
 START_S = 10.0
-RESCORE_SHARE = 0.5
+RESCORE_SHARE = 0.8
 """seconds of re-scoring per second of a measured window of the winner"""
 GATES_S = 45.0
 """screening, the runtime's own tests, packaging"""
