@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from .batching import SequenceQueue, make_step
+from .batching import SequenceQueue
 from .interfaces import Sequence, Step
 from .kv_cache import KVCache
 from .parameters import Parameters
+from .steps import make_step
 
 
 class Scheduler(SequenceQueue):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from runtime.batching import SequenceQueue, make_step
+from runtime.batching import SequenceQueue
 from runtime.interfaces import ModelConfig, SamplingParams, Sequence
 from runtime.kv_cache import KVCache
 from runtime.parameters import Parameters
+from runtime.steps import make_step
 from runtime.tokenizer import Tokenizer
 
 
