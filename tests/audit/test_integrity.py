@@ -29,7 +29,7 @@ def test_every_change_is_a_refusal_that_names_the_file(tmp_path: Path) -> None:
 
 
 def test_nothing_changed_is_no_refusal_and_build_output_does_not_count(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("")
+    (tmp_path / "service.yaml").write_text("")
     before = snapshot([tmp_path, tmp_path / "absent"])
     (tmp_path / "build").mkdir()
     (tmp_path / "build" / "lib.so").write_bytes(b"x")
