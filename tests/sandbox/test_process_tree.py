@@ -294,3 +294,14 @@ def test_no_signal_is_ignored_or_blocked_inside(make_wall, tmp_path: Path) -> No
     show = "while read -r key value; do case $key in SigIgn:|SigBlk:) echo $value;; esac; done < /proc/self/status"
     done = run(["/bin/sh", "-c", show], wall=make_wall(), log=tmp_path / "log", timeout_s=20)
     assert done.log_tail.split() == ["0" * 16] * 2
+
+
+def test_what_the_controller_ignores_is_not_ignored_inside(make_wall, tmp_path: Path) -> None:
+    ignored = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGHUP, signal.SIGQUIT)}
+    try:
+        show = "while read -r key value; do case $key in SigIgn:) echo $value;; esac; done < /proc/self/status"
+        done = run(["/bin/sh", "-c", show], wall=make_wall(), log=tmp_path / "log", timeout_s=20)
+    finally:
+        for number, before in ignored.items():
+            signal.signal(number, before)
+    assert done.log_tail.split() == ["0" * 16]

@@ -83,11 +83,16 @@ def confine(task: Confinement) -> None:
     seccomp.load(seccomp.program(own_namespaces=False, local_sockets=task.local_sockets, signals_scoped=is_scoped))
 
 
+def default_signals() -> None:
+    """In a forked child: ignore nothing. The interpreter ignores SIGPIPE and SIGXFSZ, `nohup` SIGHUP, a shell's `&`
+    SIGINT and SIGQUIT, and a command would inherit all that."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def _execute(task: Confinement) -> None:
     """In the forked child: never returns."""
-    # the interpreter ignores these two; the command must not inherit that
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    default_signals()
     try:
         os.setsid()
         confine(task)

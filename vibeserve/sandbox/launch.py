@@ -22,7 +22,7 @@ from vibeserve.errors import InfraError
 from vibeserve.sandbox import seccomp
 from vibeserve.sandbox.bubblewrap import TMP, bwrap_argv, find_bwrap
 from vibeserve.sandbox.cgroups import enter_cgroup, make_cgroup, remove_cgroup
-from vibeserve.sandbox.confine import Confinement
+from vibeserve.sandbox.confine import Confinement, default_signals
 from vibeserve.sandbox.process import Finished, Process, finish, open_log, read_tail, start_ticks_of
 from vibeserve.sandbox.records import forget_tree, record_process, record_start
 from vibeserve.sandbox.shadow import landlock_paths, make_shadow
@@ -151,6 +151,7 @@ def _start_bwrap(
             env=wall_environment(wall, tmp=TMP, tree_id=tree_id),
             cwd="/",
             start_new_session=True,  # Ctrl-C in the terminal is for the controller, which then stops its servers
+            preexec_fn=default_signals,
         )
     finally:
         for descriptor in (info_in, block_out, filter_fd, log_fd):
