@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from vibeserve.baselines import RAMP_S, WINDOW_S, PeerOptions, calibrate, check_available, get_peer
 from vibeserve.baselines import Bench as CalibrationBench
-from vibeserve.baselines import PeerOptions, calibrate, check_available, get_peer
 from vibeserve.core.documents import from_data
 from vibeserve.core.manifest import BaselineValue
 from vibeserve.progress import Progress
@@ -16,8 +16,6 @@ from vibeserve.roles.workbench import Workbench
 from vibeserve.spec import Baseline, Level
 from vibeserve.workloads import Pool, request_stream
 
-CALIBRATION_WINDOW_S = 10.0
-RAMP_S = 6.0
 DEFAULT_CONCURRENCY = 16
 """of a workload with open loops only"""
 
@@ -113,7 +111,7 @@ def _calibration_bench(bench: Workbench, name: str) -> CalibrationBench:
         threads=plan.threads, run_dir=bench.run_dir / name, tokenizer=bench.tokenizer,
         load=bench.load_point(plan.spec.workload.headline_load),
         requests=lambda: request_stream(plan.spec.workload, tokenizer=bench.tokenizer, pool=Pool.visible, seed=0),
-        window_s=CALIBRATION_WINDOW_S * plan.spec.evaluation.window_scale,
+        window_s=WINDOW_S * plan.spec.evaluation.window_scale,
         ramp_s=RAMP_S * plan.spec.evaluation.window_scale,
     )  # fmt: skip
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from vibeserve.baselines.calibration import Bench, Calibration, calibrate
+from vibeserve.baselines.calibration import RAMP_S, WINDOW_S, Bench, Calibration, calibrate
 from vibeserve.baselines.installs import install
 from vibeserve.baselines.port import Peer, PeerOptions, PrecisionFacts
 from vibeserve.baselines.registry import PEERS, Availability, check_available, get_peer, installed_version
 
 __all__ = [
     "PEERS",
+    "RAMP_S",
+    "WINDOW_S",
     "Availability",
     "Bench",
     "Calibration",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from vibeserve.client import LoadSession
     from vibeserve.hosts import Host
 
-RAMP_S = 6.0
+RAMP_S = 12.0
 """load before the window: the first prompts are all prefilled at once, which no later second looks like"""
 WINDOW_S = 10.0
 WARM_UP_TIMEOUT_S = 240.0
