@@ -162,7 +162,7 @@ def test_the_loads_of_the_extent_are_the_plans_headline_first() -> None:
 def test_an_optional_rival_far_behind_is_measured_once(rig: Rig) -> None:
     rig.speeds |= {"slow": 2, "near": 3}
     result = rig.certify(rival("a"), rival("slow", is_required=False), rival("near", is_required=False))
-    assert rig.evaluator.compared[:3] == [("c4", ("a",), 1), ("c4", ("slow",), 1), ("c4", ("near",), 1)]
+    assert rig.evaluator.compared[:3] == [("c4", ("a",), 3), ("c4", ("slow",), 3), ("c4", ("near",), 3)]
     assert rig.evaluator.compared[3] == ("c4", (WINNER, "a", "near"), 3)
     rows = headline_of(result)
     assert (rows["slow"].state, rows["slow"].value, rows["slow"].ci_low) == ("screened", 2.0, None)

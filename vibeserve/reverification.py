@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 from vibeserve.baselines import check_available
@@ -13,8 +13,10 @@ from vibeserve.benchmark import RealClock
 from vibeserve.certification import Certification, Certifier, Extent, certify_extent
 from vibeserve.core.documents import to_data
 from vibeserve.core.manifest import BaselineValue, Manifest, VerifyResult
+from vibeserve.core.nouns import Refusal
 from vibeserve.core.paths import cache_dir
-from vibeserve.hardware import probe
+from vibeserve.errors import RefusedError
+from vibeserve.hardware import HardwareFacts, probe
 from vibeserve.plan import Plan, compile_plan
 from vibeserve.progress import Progress, QuietProgress
 from vibeserve.resolution import Resolved, load_rivals, resolve_baselines
@@ -23,7 +25,7 @@ from vibeserve.rivals import Rival
 from vibeserve.roles.evaluator import Evaluator
 from vibeserve.roles.judge import Judge
 from vibeserve.roles.workbench import Workbench
-from vibeserve.spec import Spec
+from vibeserve.spec import Sandbox, Spec, Tolerances
 from vibeserve.weights import materialise
 
 MIN_PAIRS = 6
@@ -38,10 +40,14 @@ def reverify(
     """Gates (level accuracy), and measurement beside the certified baselines (performance: one start; full: the
     level's).
 
-    `runtime` is the packaged workspace; it is copied, never run in place. Raises MissingBaselineError where a required
-    baseline is not installed here, and the typed errors of the machine.
+    `runtime` is the packaged workspace; it is copied, never run in place, and always behind this machine's own wall.
+    Raises RefusedError for an artifact that loosens its own judgement, MissingBaselineError where a required baseline
+    is not installed here, and the typed errors of the machine.
     """
-    plan = compile_plan(spec, facts=probe())
+    facts = probe()
+    refuse_own_rules(spec, manifest=manifest, plan_id=_comparable_plan_id(spec, manifest=manifest, facts=facts))
+    # the wall is the verifier's: an artifact does not choose how it is confined
+    plan = compile_plan(replace(spec, sandbox=Sandbox()), facts=facts)
     folder = Path(tempfile.mkdtemp(dir=_scratch(), prefix="verify-"))
     try:
         target = Path(spec.target.dir) if spec.target.dir else None
@@ -55,6 +61,42 @@ def reverify(
         return _answer(result, bench=bench, level=level)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def refuse_own_rules(spec: Spec, *, manifest: Manifest, plan_id: str) -> None:
+    """RefusedError where the artifact's spec is not the one of its manifest, or judges more mildly than this framework.
+
+    `plan_id` is what this framework compiles the spec to, empty where that cannot be compared.
+    """
+    texts = [f"evaluation.tolerances: {text}" for text in loosened(spec.evaluation.tolerances)]
+    if spec.target.name != manifest.target:
+        texts.append(f"spec.yaml is of target '{spec.target.name}', manifest.json of '{manifest.target}'")
+    if plan_id and plan_id != manifest.plan_id:
+        texts.append(f"spec.yaml compiles to plan {plan_id}, manifest.json claims {manifest.plan_id}")
+    if texts:
+        reasons = [Refusal(gate="spec", reason_class="own_rules", text=text, file="spec.yaml") for text in texts]
+        raise RefusedError("the artifact is judged by rules of its own\n  " + "\n  ".join(texts), reasons=reasons)
+
+
+def loosened(tolerances: Tolerances) -> list[str]:
+    """Every tolerance that is milder than the framework's default."""
+    default = Tolerances()
+    found = []
+    for each in fields(Tolerances):
+        value, limit = getattr(tolerances, each.name), getattr(default, each.name)
+        is_milder = value < limit if each.name.endswith("_min") else value > limit
+        if each.name == "logprob_share":
+            is_milder = value <= 0 or value > limit
+        if is_milder or value != value:
+            found.append(f"{each.name} is {value}, milder than {limit}")
+    return found
+
+
+def _comparable_plan_id(spec: Spec, *, manifest: Manifest, facts: HardwareFacts) -> str:
+    """The plan id of `spec` here; empty on other hardware or under another framework, where it differs rightly."""
+    plan = compile_plan(spec, facts=facts)
+    same = all(plan.digests.get(name) == manifest.digests.get(name) for name in ("framework", "hardware", "skills"))
+    return plan.plan_id if same else ""
 
 
 def _scratch() -> Path:

@@ -76,7 +76,7 @@ def test_rescore_by_child_equals_scoring_here(tiny_model_dir: Path, tmp_path: Pa
     scores = rescore(offered, model_dir=tiny_model_dir, num_threads=1, max_replies=0, seed=1, run_dir=tmp_path)
     assert scores.num_offered == 11 and scores.wall_s > 0
     assert scores.unscored == {
-        mute.request.request_id: "a finished reply carries no token ids",
+        mute.request.request_id: "a reply carries no token ids",
         wild.request.request_id: "a served id lies outside the vocabulary",
     }
     expected = score_here([cut, *replies[4:]], tiny_model_dir).replies
@@ -122,7 +122,7 @@ def real_model_dir() -> Path:
     return materialise(model, cache=cache_dir()).path
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("fault", [*HONEST, *FAULTS])
 def test_real_model(fault: str, real_model_dir: Path) -> None:

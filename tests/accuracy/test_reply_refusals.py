@@ -199,3 +199,36 @@ class TestEndToken:
     def test_goes_on_after_the_end_token(self, free: PromptRequest, tokenizer: Any) -> None:
         reply = make_reply(free, [*ids_for(1)[:8], 2, *ids_for(1)[9:]], tokenizer=tokenizer)
         assert found([reply], tokenizer, eos_ids={2}) == {"padded"}
+
+
+def in_flight(reply: Reply, *, num_chunks: int, age_s: float) -> Reply:
+    """As the session's end finds a reply that has not ended."""
+    end_s = reply.scheduled_s + age_s
+    return dataclasses.replace(
+        reply, chunks=reply.chunks[:num_chunks], error="cut", finish_reason=None, usage=None, end_s=end_s
+    )
+
+
+def test_replies_in_flight_are_judged_as_far_as_they_came(honest: list[Reply], tokenizer: Any) -> None:
+    partial = in_flight(honest[0], num_chunks=5, age_s=0.1)
+    assert found([partial, *honest[1:]], tokenizer) == set()
+    mute = without_ids(partial, tokenizer)
+    assert found([mute, *honest[1:]], tokenizer) == {"missing_ids"}
+    other = dataclasses.replace(partial, chunks=(dataclasses.replace(partial.chunks[0], text="!"), *partial.chunks[1:]))
+    assert found([other, *honest[1:]], tokenizer) == {"text_ids_mismatch"}
+
+
+def test_a_reply_that_never_ends_is_padded(honest: list[Reply], tokenizer: Any) -> None:
+    longer = make_reply(honest[0].request, (*honest[0].token_ids, 301, 302), tokenizer=tokenizer)
+    endless = in_flight(longer, num_chunks=len(longer.chunks), age_s=0.1)
+    assert found([endless, *honest[1:]], tokenizer) == {"padded"}
+
+
+def test_requests_left_waiting_are_refused(honest: list[Reply], tokenizer: Any) -> None:
+    slowest_s = max(reply.end_s - reply.scheduled_s for reply in honest[1:])
+    waiting = in_flight(honest[0], num_chunks=0, age_s=max(5.0, 3 * slowest_s) - 0.1)
+    assert found([waiting, *honest[1:]], tokenizer) == set()
+    left = in_flight(honest[0], num_chunks=0, age_s=max(5.0, 3 * slowest_s) + 0.1)
+    (refusal,) = reply_refusals([left, *honest[1:]], tokenizer=tokenizer)
+    assert (refusal.gate, refusal.reason_class) == ("requests", "stalled_requests")
+    assert "is in flight for more than" in refusal.text and "1 of 1 requests in flight" in refusal.text

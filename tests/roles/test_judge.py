@@ -31,6 +31,9 @@ class FakeBench:
         model = self.run_dir / "model"
         model.mkdir(parents=True)
         self.model = SimpleNamespace(path=model)
+        self.scaffold = self.run_dir / "scaffold"
+        (self.scaffold / "tests").mkdir(parents=True)
+        (self.scaffold / "tests" / "test_of_the_scaffold.py").write_text("", encoding="utf-8")
         self.server.process = None
         evaluation = SimpleNamespace(tolerances=Tolerances())
         self.plan = SimpleNamespace(spec=SimpleNamespace(allow_engines=[], evaluation=evaluation), client_cpus=(0,))
@@ -168,7 +171,10 @@ def test_own_tests_run_behind_the_wall_without_the_framework(
     assert judge.own_tests(workspace) == []
     ((argv, wall),) = ran
     assert argv[1:3] == ["-m", "pytest"]
-    assert wall.read_only == (workspace, bench.run_dir / "tiny")
+    tested = bench.run_dir / "own_tests" / workspace.name
+    assert wall.read_only == (tested, bench.run_dir / "tiny")
+    # nobody passes by shipping no tests
+    assert (tested / "tests" / "test_of_the_scaffold.py").is_file()
     assert "vibeserve" in wall.hidden_modules
     assert wall.env["VIBESERVE_MODEL_DIR"] == str(bench.run_dir / "tiny")
 

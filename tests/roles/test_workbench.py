@@ -11,7 +11,7 @@ import pytest
 from loop_fakes import FakeServer
 
 from vibeserve.core.nouns import PromptRequest
-from vibeserve.errors import ServerError
+from vibeserve.errors import RefusedError, ServerError
 from vibeserve.roles import workbench
 from vibeserve.roles.workbench import Workbench, parse_spans, span_shares
 
@@ -198,3 +198,14 @@ def test_a_failed_warm_up_names_the_server(tmp_path: Path, monkeypatch: pytest.M
     bench = bench_with(EchoHost(""), tmp_path, spec=spec)
     with pytest.raises(ServerError, match="server 'r01a1' died: warm-up failed: HTTP 500"):
         bench.warm_up(server(), model="tiny")
+
+
+def test_a_build_step_may_leave_libraries_only(tmp_path: Path) -> None:
+    build = tmp_path / "build"
+    build.mkdir()
+    (build / "libforward.so").write_bytes(b"x")
+    workbench.refuse_foreign_output(build)
+    (build / "turbo.py").write_text("", encoding="utf-8")
+    with pytest.raises(RefusedError, match=r"the build step left build/turbo\.py; it may leave build/\*\.so only") as info:
+        workbench.refuse_foreign_output(build)
+    assert info.value.reasons[0].reason_class == "foreign_output"  # type: ignore[attr-defined]

@@ -30,6 +30,8 @@ MIN_BURST_TOKENS = 16
 BURST_GAP_SHARE = 0.8
 """of the time between first and last byte, spent in silence right after the first chunk"""
 MAX_SUSPECT_SHARE = 0.2
+STALL_FACTOR = 3.0
+MIN_STALL_S = 5.0
 """of replies that may look echoed by chance"""
 
 
@@ -50,7 +52,8 @@ class _Check:
 
 
 def reply_refusals(replies: Sequence[Reply], *, tokenizer: Tokenizer, eos_ids: Collection[int] = ()) -> list[Refusal]:
-    """Typed refusals over the complete replies of one server; `cut` ones are only ever re-scored.
+    """Typed refusals over the replies of one server. Replies that the session's end cut off are judged as far as they
+    came: their tokens were counted, so they must be accounted for by ids, and nobody may be left waiting.
 
     `eos_ids`: the model's end tokens, needed where requests do not ignore EOS. One refusal per check, with a count and
     one example by request id, so that no prompt leaks into feedback.
@@ -69,12 +72,32 @@ def reply_refusals(replies: Sequence[Reply], *, tokenizer: Tokenizer, eos_ids: C
             )
         )
         return refusals
-    for check in _CHECKS:
-        found = list(check.find(complete, eos_ids))
+    cut = [_prepare(reply, tokenizer=tokenizer) for reply in replies if reply.error == "cut"]
+    refusals += _apply(_CHECKS, complete, eos_ids=eos_ids)
+    refusals += _apply(_CUT_CHECKS, cut, eos_ids=eos_ids)
+    return refusals + _stalled(cut, complete)
+
+
+def _apply(checks: Sequence[_Check], items: Sequence[_Checked], *, eos_ids: Collection[int]) -> list[Refusal]:
+    refusals = []
+    for check in checks:
+        found = list(check.find(items, eos_ids))
         if found:
-            text = f"{found[0]} ({len(found)} of {len(complete)} replies)"
+            text = f"{found[0]} ({len(found)} of {len(items)} replies)"
             refusals.append(Refusal(gate=check.gate, reason_class=check.reason_class, text=text))
     return refusals
+
+
+def _stalled(cut: Sequence[_Checked], complete: Sequence[_Checked]) -> list[Refusal]:
+    """Requests still unanswered after several times the slowest answered one: the others were served at their cost."""
+    slowest_s = max(item.reply.end_s - item.reply.scheduled_s for item in complete)
+    limit_s = max(MIN_STALL_S, STALL_FACTOR * slowest_s)
+    stalled = [item for item in cut if item.reply.end_s - item.reply.scheduled_s > limit_s]
+    if not stalled:
+        return []
+    text = f"{_name(stalled[0])} is in flight for more than {limit_s:.1f} s, the slowest answered request took "
+    text += f"{slowest_s:.1f} s ({len(stalled)} of {len(cut)} requests in flight)"
+    return [Refusal(gate="requests", reason_class="stalled_requests", text=text)]
 
 
 def _prepare(reply: Reply, *, tokenizer: Tokenizer) -> _Checked:
@@ -215,6 +238,30 @@ def _find_stale(complete: Sequence[_Checked], _: Collection[int]) -> Iterator[st
     if len(suspects) > MAX_SUSPECT_SHARE * len(complete):
         yield from (f"{_name(item)} repeats the reply to another prompt" for item in suspects)
 
+
+def _find_unaccounted_cut(cut: Sequence[_Checked], _: Collection[int]) -> Iterator[str]:
+    for item in cut:
+        if item.reply.text and not item.reply.token_ids:
+            yield f"{_name(item)}, cut off, has text and no token ids"
+
+
+def _find_cut_text(cut: Sequence[_Checked], _: Collection[int]) -> Iterator[str]:
+    for item in cut:
+        if item.reply.token_ids and not any(decoded.startswith(item.reply.text) for decoded in item.decodings):
+            yield f"{_name(item)}, cut off, streams text that its ids do not begin with"
+
+
+def _find_endless(cut: Sequence[_Checked], _: Collection[int]) -> Iterator[str]:
+    for item in cut:
+        if len(item.reply.token_ids) > item.reply.request.max_tokens:
+            yield f"{_name(item)}, cut off, has {len(item.reply.token_ids)} tokens of {item.reply.request.max_tokens}"
+
+
+_CUT_CHECKS = (
+    _Check("stream", "missing_ids", _find_unaccounted_cut),
+    _Check("stream", "text_ids_mismatch", _find_cut_text),
+    _Check("lengths", "padded", _find_endless),
+)
 
 _CHECKS = (
     _Check("stream", "missing_ids", _find_missing_ids),

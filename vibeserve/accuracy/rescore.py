@@ -39,10 +39,10 @@ def rescore(
     inherited. The job and the child's log stay in `run_dir`. Raises `InfraError` when the child fails: a judge that
     could not run is never a score.
     """
-    offered = [reply for reply in replies if reply.error is None or (reply.error == "cut" and reply.token_ids)]
+    offered = [reply for reply in replies if reply.error is None or (reply.error == "cut" and reply.chunks)]
     chosen = _sample(offered, max_replies=max_replies, seed=seed)
     mute = {
-        reply.request.request_id: "a finished reply carries no token ids" for reply in chosen if not reply.token_ids
+        reply.request.request_id: "a reply carries no token ids" for reply in chosen if not reply.token_ids
     }
     scorable = [reply for reply in chosen if reply.token_ids]
     if not scorable:

@@ -65,12 +65,15 @@ def start(artifact: Path, *, port: int = 0, bind: str = "127.0.0.1") -> Server:
     """
     from vibeserve.hosts import get_host
     from vibeserve.service import candidate_launch, start_server
+    from vibeserve.spec import Sandbox
     from vibeserve.weights import materialise
 
     spec = read_spec(artifact)
     host = get_host(spec.host)
     facts = host.probe()
-    tier = host.resolve_tier(spec.sandbox.tier, allow_none=spec.sandbox.allow_none)
+    # the wall is this machine's: an artifact does not choose how it is confined
+    own = Sandbox()
+    tier = host.resolve_tier(own.tier, allow_none=own.allow_none)
     cpus = _engine_cpus(spec, facts)
     threads = spec.hardware.engine_threads or len(cpus)
     target_dir = Path(spec.target.dir) if spec.target.dir else None

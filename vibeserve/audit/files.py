@@ -9,14 +9,14 @@ from pathlib import Path
 from vibeserve.audit import policy
 
 Found = tuple[int, str, str]
-IGNORED_FOLDERS = frozenset({".git", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
+TOOL_FOLDERS = frozenset({".git", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
 
 
 def walk(workspace: Path) -> Iterator[Path]:
-    """Every entry below the workspace, sorted, without tool caches and the `build/` that is rebuilt."""
+    """Every entry below the workspace, sorted, without the `build/` at its top, which is rebuilt."""
     for path in sorted(workspace.rglob("*")):
         parts = path.relative_to(workspace).parts
-        if parts[0] == "build" or IGNORED_FOLDERS & set(parts):
+        if parts[0] == "build":
             continue
         yield path
 
@@ -28,6 +28,9 @@ def check_entry(path: Path, workspace: Path) -> Iterator[Found]:
         yield 0, "symlink", f"is a symbolic link to {path.readlink()}"
         return
     if path.is_dir():
+        return
+    if TOOL_FOLDERS & set(relative.parts):
+        yield 0, "blob", "lies in a tool's folder, which no digest covers"
         return
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):

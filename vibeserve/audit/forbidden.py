@@ -15,7 +15,8 @@ def _table(*rows: tuple[str, str, str]) -> dict[str, Hit]:
 
 
 NAMES: dict[str, Hit] = _table(
-    ("dynamic_code", "runs or rebinds code that cannot be read here", "eval exec compile __builtins__ globals vars"),
+    ("dynamic_code", "runs or rebinds code that cannot be read here", """
+        eval exec compile __builtins__ globals vars __path__ __spec__ __loader__"""),
     ("dynamic_code", "loads code that cannot be read here", """
         builtins.eval builtins.exec builtins.compile types.FunctionType types.CodeType torch.load torch.jit.load
         torch.ops.load_library torch.export.load torch._inductor.aoti_load_package"""),
@@ -59,7 +60,8 @@ METHODS: dict[str, Hit] = _table(
 
 ATTRIBUTES: dict[str, Hit] = _table(
     ("dynamic_code", "reaches code through interpreter internals", """
-        __subclasses__ __globals__ __code__ __closure__ __bases__ f_back f_globals f_locals tb_frame __builtins__"""),
+        __subclasses__ __globals__ __code__ __closure__ __bases__ f_back f_globals f_locals tb_frame __builtins__
+        __path__ __spec__ __loader__"""),
 )
 
 REFLECTED_MODULES = words("os sys builtins importlib socket subprocess time ctypes asyncio")

@@ -75,6 +75,8 @@ class ImportPolicy:
             )
         if _within(module, PROBE_MODULES):
             return "environment_probe", f"imports {module}"
+        if top.startswith("_") and top != "__future__":
+            return "system_library", f"imports {top}, an inside of the interpreter"
         if top in STDLIB or top in ALLOWED:
             return None
         return "foreign_import", f"imports {top}, which is neither allowed nor part of the workspace"

@@ -35,10 +35,11 @@ CLIENT_LIBRARIES = words("""
     websocket websockets xmlrpc zmq
 """)
 DYNAMIC_MODULES = words("""
-    cloudpickle code codeop dill imp joblib marshal pickle pickletools runpy torch.package zipimport
+    bdb cProfile cloudpickle code codeop dill doctest imp joblib marshal pdb pickle pickletools profile runpy timeit
+    torch.package torch.serialization torch.utils.cpp_extension zipimport
 """)
 STATE_MODULES = words("dbm diskcache shelve sqlite3 tempfile")
-PROCESS_MODULES = words("pexpect psutil pty subprocess")
+PROCESS_MODULES = words("pexpect posix psutil pty subprocess")
 PROBE_MODULES = words("pytest site trace tracemalloc")
 
 ALTERNATIVES: dict[str, str] = {

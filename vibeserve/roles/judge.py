@@ -5,6 +5,7 @@ Everything here fails closed: a check that did not run, or a figure that is miss
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from vibeserve.weights import materialise
 SCREEN_CHECKS = ("scan", "build", "start", "probe")
 VERDICT_CHECKS = ("replies", "accuracy", "integrity")
 OWN_TESTS_TIMEOUT_S = 300.0
+BYTE_CODE = shutil.ignore_patterns("__pycache__")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,14 +92,20 @@ class Judge:
         return probe_refusals(report)
 
     def own_tests(self, workspace: Path) -> list[Refusal]:
-        """The runtime's own tests, behind the wall, on two layers of random weights: it must pass what it ships."""
+        """The runtime's own tests, behind the wall, on two layers of random weights: it must pass what it ships.
+
+        The scaffold's tests are laid over the workspace's, so that nobody passes by shipping none.
+        """
         from vibeserve.config import compose_spec
 
         tiny = materialise(compose_spec(["+target=tiny_cpu"], cwd=data_dir("targets").parent).model, cache=cache_dir())
-        launch = candidate_launch(workspace, model_dir=tiny.path, allow_engines=self._bench.plan.spec.allow_engines)
+        tested = self._bench.run_dir / "own_tests" / workspace.name
+        shutil.rmtree(tested, ignore_errors=True)
+        shutil.copytree(workspace, tested)
+        shutil.copytree(self._bench.scaffold / "tests", tested / "tests", dirs_exist_ok=True, ignore=BYTE_CODE)
+        launch = candidate_launch(tested, model_dir=tiny.path, allow_engines=self._bench.plan.spec.allow_engines)
         wall = Wall(
-            tier=self._bench.tier, workdir=workspace, read_only=(workspace, tiny.path),
-            cpus=self._bench.plan.engine_cpus,
+            tier=self._bench.tier, workdir=tested, read_only=(tested, tiny.path), cpus=self._bench.plan.engine_cpus,
             hidden_modules=launch.hidden_modules, max_processes=self._bench.plan.spec.sandbox.max_processes,
             env={**thread_environment(self._bench.plan.threads), "VIBESERVE_MODEL_DIR": str(tiny.path)},
         )  # fmt: skip

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from vibeserve.client import LoadSession
 from vibeserve.core.documents import digest_of, digest_tree
-from vibeserve.core.nouns import LoadPoint
+from vibeserve.core.nouns import LoadPoint, Refusal
 from vibeserve.core.paths import data_dir
-from vibeserve.errors import ServerError
+from vibeserve.errors import RefusedError, ServerError
 from vibeserve.hosts import Host, get_host
 from vibeserve.plan import Plan
 from vibeserve.service import Launch, Server, build_workspace, candidate_launch, start_server
@@ -37,8 +37,9 @@ WARM_UP_TOKENS = 8
 SPAN_LINE = re.compile(
     r'vibeserve_span_seconds_total\{[^}]*\bspan="(?P<span>[^"]+)"[^}]*\} (?P<seconds>[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?)'
 )
-UNCOMPILED = ("parameters.py", "assembly.json", "README.md", "requirements.lock")
-"""files that a build of native sources does not read; a rebuild for a changed parameter alone is not needed"""
+UNCOMPILED = ("runtime/parameters.py", "runtime/assembly.json")
+"""what differs between settings of the same sources; certification has a bench of its own, so it builds afresh"""
+BUILT_SUFFIX = ".so"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,7 @@ class Workbench:
             timeout_s=self.plan.spec.sandbox.build_timeout_s, allow_engines=tuple(self.plan.spec.allow_engines),
         )  # fmt: skip
         if target.is_dir():
+            refuse_foreign_output(target)
             _copy_whole(target, cached)
 
     def serve(self, workspace: Path, *, name: str) -> Server:
@@ -188,11 +190,19 @@ def _copy_whole(source: Path, destination: Path) -> None:
     draft.rename(destination)
 
 
+def refuse_foreign_output(build: Path) -> None:
+    """A build step compiles libraries. RefusedError for anything else that it left: no scan has read that."""
+    foreign = [path for path in sorted(build.rglob("*")) if path.is_symlink() or path.suffix != BUILT_SUFFIX]
+    if foreign:
+        names = ", ".join(path.relative_to(build.parent).as_posix() for path in foreign[:5])
+        text = f"the build step left {names}; it may leave build/*{BUILT_SUFFIX} only"
+        reason = Refusal(gate="build", reason_class="foreign_output", text=text, file=names.split(", ")[0])
+        raise RefusedError(text, reasons=[reason])
+
+
 def _source_digest(workspace: Path) -> str:
     digests = digest_tree(workspace)
-    return digest_of({path: digest for path, digest in digests.items() if path.rsplit("/", 1)[-1] not in UNCOMPILED})[
-        :24
-    ]
+    return digest_of({path: digest for path, digest in digests.items() if path not in UNCOMPILED})[:24]
 
 
 def span_shares(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
