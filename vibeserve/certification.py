@@ -25,6 +25,7 @@ from vibeserve.roles.judge import Judge
 from vibeserve.roles.workbench import Workbench
 from vibeserve.service import Server
 from vibeserve.workloads import Pool
+
 SCREEN_WINDOWS = 3
 """the last one counts"""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import json
 import os
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 _POLL_S = 0.2
 _MODELS_TIMEOUT_S = 30.0
+MAX_PORT = 65535
 
 
 def main(argv: Sequence[str]) -> int:
@@ -119,10 +121,17 @@ def prepare_workspace(
     return workspace
 
 
+def _port(text: str) -> int:
+    value = int(text)
+    if not 0 <= value <= MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{text} is no TCP port: 0 (a free one) to {MAX_PORT}")
+    return value
+
+
 def _parser() -> ArtifactParser:
     parser = ArtifactParser("serve", description="Start the runtime of an artifact. Ctrl-C ends it.")
     parser.add_argument("path", metavar="PATH", help="artifact folder, such as artifacts/smollm2_cpu/latest")
-    parser.add_argument("--port", type=int, default=0, metavar="P", help="TCP port (default: a free one)")
+    parser.add_argument("--port", type=_port, default=0, metavar="P", help="TCP port (default: a free one)")
     parser.add_argument(
         "--host",
         choices=("127.0.0.1", "0.0.0.0"),

@@ -33,7 +33,10 @@ class TargetCheck:
 
 def check_target(target: TargetFile, *, cwd: Path | None = None) -> TargetCheck:
     """Schema, composition and semantics of `target`; every fault is returned, none raised."""
-    problems = file_problems(target.path, cwd=cwd or Path.cwd())
+    try:
+        problems = file_problems(target.path, cwd=cwd or Path.cwd())
+    except RecursionError:
+        problems = [f"{target.path.name}: an alias of it contains itself"]
     if problems:
         return TargetCheck(name=target.name, errors=tuple(problems))
     try:

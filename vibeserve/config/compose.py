@@ -41,7 +41,7 @@ def compose_file(target: TargetFile, *, overrides: Sequence[str], cwd: Path | No
     if problems:
         raise SpecError(f"target '{target.name}' is not valid", problems=problems, hint=f"edit {target.path}")
     check_overrides(overrides, options=group_options(here))
-    config = _hydra_compose([f"+target={target.name}", *overrides], cwd=here, first=target.root)
+    config = _hydra_compose([f"+target='{target.name}'", *overrides], cwd=here, first=target.root)
     return spec_from_config(config, cwd=here)
 
 
@@ -64,7 +64,11 @@ def _hydra_compose(overrides: list[str], *, cwd: Path, first: Path) -> DictConfi
     register()
     with searching_from(cwd, first=first), explained():
         with initialize_config_dir(version_base="1.3", config_dir=str(data_dir("conf").resolve())):
-            return compose("config", overrides=overrides)
+            try:
+                return compose("config", overrides=overrides)
+            except RecursionError:
+                problem = f"{overrides[0].removeprefix('+target=')}: its `defaults` lead back to itself"
+                raise SpecError("a target inherits itself", problems=[problem], hint="vibeserve check --all") from None
 
 
 def spec_from_config(config: DictConfig, *, cwd: Path | None = None) -> Spec:

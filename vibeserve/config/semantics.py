@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -153,8 +154,8 @@ def _goal(goal: Goal, *, index: int, spec: Spec) -> Iterator[str]:
     if len(bounds) != 1:
         yield f"{key}: needs exactly one of min_ratio, max_ms, max_gib, min_per_s; given: {', '.join(bounds) or 'none'}"
         return
-    if getattr(goal, bounds[0]) <= 0:
-        yield f"{key}.{bounds[0]}: {getattr(goal, bounds[0]):g} is not above 0"
+    if not 0 < getattr(goal, bounds[0]) < math.inf:
+        yield f"{key}.{bounds[0]}: {getattr(goal, bounds[0]):g} is not above 0 and finite"
     fitting = _bound_of(METRICS[goal.metric].unit)
     if bounds[0] not in ("min_ratio", fitting):
         yield f"{key}.{bounds[0]}: {goal.metric} is in {METRICS[goal.metric].unit}; state {fitting} or min_ratio"
