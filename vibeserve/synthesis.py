@@ -19,6 +19,7 @@ from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.rounds import Checkpoint, RoundResult, Team, commit, expected_factor, run_round
 from vibeserve.seeds import Seed
 from vibeserve.skills import TargetFacts
+from vibeserve.spec import ClockKind
 from vibeserve.workloads import Pool
 
 SEED_DISCOUNT = 0.8
@@ -205,9 +206,9 @@ def _keep(team: Team, search: Search, journal: Journal, result: RoundResult) -> 
     journal.append("round", to_data(entry))
     search.add(entry)
     record = result.record
-    team.progress.event(
-        f"round {record.number}", f"{record.outcome.value}: {record.reason}", seconds=round(record.seconds, 1)
-    )
+    is_fake = team.bench.plan.spec.evaluation.clock is ClockKind.fake
+    text = f"{record.outcome.value}: {record.reason}{' (fake clock)' if is_fake else ''}"
+    team.progress.event(f"round {record.number}", text, seconds=round(record.seconds, 1))
     if search.num_infra >= MAX_INFRA_FAILURES:
         raise InfraError(f"{search.num_infra} rounds in a row failed for the machine's reasons: {record.reason}")
 
