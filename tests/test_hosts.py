@@ -28,8 +28,8 @@ def test_an_unknown_kind_lists_the_valid_ones() -> None:
 
 def test_a_leased_port_can_be_bound() -> None:
     port = LocalHost().lease_port()
-    with socket.create_server(("127.0.0.1", port)):
-        pass
+    with socket.create_server(("127.0.0.1", port)) as server:
+        assert server.getsockname()[1] == port
 
 
 def test_it_runs_bounded_commands(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_the_bill_of_materials_lists_the_lock(packaged: Packaged) -> None:
 
 
 def test_a_lock_must_pin() -> None:
-    assert parse_lock("# c\nB_b==1.0+cpu ; x\na == 2 # note\n--index-url x\n") == [("a", "2"), ("b-b", "1.0+cpu")]
+    assert parse_lock("# c\nB_b==1.0+cpu ; x\na == 2 # note\n--pre\n") == [("a", "2"), ("b-b", "1.0+cpu")]
     with pytest.raises(RefusedError, match="line 1: 'torch>=2' is not pinned"):
         parse_lock("torch>=2\n")
 

@@ -55,3 +55,4 @@ def test_two_walls_may_have_the_same_port(make_wall, start, until, tier: Tier) -
     )
     first, second = start(script, wall=make_wall()), start(script, wall=make_wall())
     until(lambda: first.log_tail() == second.log_tail() == "up")
+    assert (first.poll(), second.poll()) == (None, None)
