@@ -15,9 +15,12 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "vibeserve"
 
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "core"),
+    ("errors", "contract"),
+    ("core",),
     ("spec", "progress"),
-    ("config", "hardware", "weights", "skills", "budget", "sandbox", "journal", "checkpoint", "workloads"),
+    ("hardware", "weights", "skills", "budget", "sandbox", "journal", "checkpoint", "workloads"),
+    ("modalities",),
+    ("config",),
     ("hosts", "plan"),
     ("service", "client", "agents", "seeds"),
     ("accuracy", "benchmark", "audit", "baselines"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 MISSING = "???"
 
@@ -16,6 +17,8 @@ class Modality(Enum):
     text = "text"
     speech = "speech"
     image = "image"
+    custom = "custom"
+    """whatever the target's folder declares (`vibeserve.contract`)"""
 
 
 class SourceKind(Enum):
@@ -73,6 +76,24 @@ class ModelSource:
 
 
 @dataclass(kw_only=True)
+class LinearState:
+    """Recurrent state of the linear-attention or state-space layers, per sequence; all 0 = the model has none."""
+
+    num_layers: int = 0
+    num_key_heads: int = 0
+    num_value_heads: int = 0
+    key_head_dim: int = 0
+    """gated DeltaNet: rows of the state matrix; Mamba2: state size"""
+    value_head_dim: int = 0
+    """columns of the state matrix of one value head"""
+    conv_kernel: int = 0
+    """width of the causal convolution before the state; its window is kept too"""
+    conv_channels: int = 0
+    """channels of that convolution; 0 = keys twice and values once"""
+    dtype: str = "float32"
+
+
+@dataclass(kw_only=True)
 class Model:
     id: str = MISSING
     """hub id, or a name of one's own for models that are on no hub"""
@@ -83,15 +104,23 @@ class Model:
     modality: Modality = Modality.text
     dtype: str = "bfloat16"
     """declared precision: weights and KV cache of the same-bytes table"""
+    licence: str = ""
+    """SPDX identifier, or the licence's name where it has none"""
     num_parameters: int = 0
     """0 = counted when the weights are there"""
+    num_active_parameters: int = 0
+    """mixture of experts: read per token; 0 = all"""
     num_layers: int = 0
+    num_attention_layers: int = 0
+    """layers with a KV cache; 0 = all that are not in linear_state"""
     hidden_size: int = 0
+    intermediate_size: int = 0
     num_heads: int = 0
     num_kv_heads: int = 0
     head_dim: int = 0
     vocab_size: int = 0
     max_context_tokens: int = 2048
+    linear_state: LinearState = field(default_factory=LinearState)
     source: ModelSource = field(default_factory=ModelSource)
 
 
@@ -109,14 +138,29 @@ class Hardware:
     tflops_f32: float = 0.0
     tflops_bf16: float = 0.0
     tops_int8: float = 0.0
+    tops_int4: float = 0.0
     sm: int = 0
     """cuda: compute capability times ten"""
+    interconnect_gb_s: float = 0.0
+    """between devices, per device and direction; 0 = none"""
+    usd_per_hour: float = 0.0
+    """price of one device for an hour; 0 = not priced"""
     engine_cpus: str = "auto"
     """cores of the server, such as `0-2`; auto = all but the last"""
     client_cpus: str = "auto"
     """cores of the load generator; auto = the last"""
     engine_threads: int = 0
     """0 = as many as engine_cpus"""
+
+
+@dataclass(kw_only=True)
+class Parallelism:
+    """How a model is spread over `hardware.count` devices; 0 = auto: the smallest tensor parallelism that fits, then
+    replicas."""
+
+    tensor: int = 0
+    pipeline: int = 0
+    replicas: int = 0
 
 
 @dataclass(kw_only=True)
@@ -144,6 +188,14 @@ class Workload:
     loads: dict[str, Load] = field(default_factory=dict)
     """by name: c8 for a closed loop of 8, r0.5 for 0.5 requests a second"""
     headline_load: str = "c8"
+    shared_prefix_tokens: int = 0
+    """shared_prefix: tokens of the prefix; prompt_tokens count what is unique behind it"""
+    num_prefixes: int = 1
+    """shared_prefix: different prefixes in use"""
+    trace: str = ""
+    """trace: JSONL file of requests, relative to the target's folder (`docs/workloads.md`)"""
+    options: dict[str, Any] = field(default_factory=dict)
+    """of a workload that the target's folder brings: passed to its workload.py as they are"""
     reuse: str = "none"
     """declared reuse between requests: none or prefix. Without it a nonce opens every prompt"""
     slo: Slo = field(default_factory=Slo)
@@ -244,6 +296,8 @@ class Sandbox:
 @dataclass(kw_only=True)
 class Host:
     kind: str = "local"
+    address: str = ""
+    """ssh: `user@machine`, or a name of the ssh configuration"""
 
 
 @dataclass(kw_only=True)
@@ -266,7 +320,8 @@ class Goal:
 
 @dataclass(kw_only=True)
 class TargetInfo:
-    """Filled by the loader: where the target came from. Not part of the plan's hash but for the name."""
+    """Filled by the loader: where the target came from. Not part of the plan's hash but for the name; files that the
+    folder brings enter by their digest."""
 
     name: str = MISSING
     dir: str = ""
@@ -281,6 +336,7 @@ class Spec:
     target: TargetInfo = field(default_factory=TargetInfo)
     model: Model = field(default_factory=Model)
     hardware: Hardware = field(default_factory=Hardware)
+    parallelism: Parallelism = field(default_factory=Parallelism)
     workload: Workload = field(default_factory=Workload)
     agents: Agents = field(default_factory=Agents)
     budget: Budget = field(default_factory=Budget)

@@ -75,6 +75,8 @@ def _object(cls: type, *, partial: bool) -> Schema:
 
 
 def _type(hint: Any, *, partial: bool) -> Schema:
+    if hint is Any:
+        return {}
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return {"anyOf": [_type(argument, partial=partial) for argument in arguments]}

@@ -5,16 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from vibeserve.contract import Direction, Metric, Record, Request, Role
 
-class Direction(Enum):
-    MAX = "max"
-    MIN = "min"
-
-
-class Role(Enum):
-    HEADLINE = "headline"
-    GUARD = "guard"
-    DIAGNOSTIC = "diagnostic"
+__all__ = [
+    "METRICS",
+    "Candidate",
+    "Chunk",
+    "Decision",
+    "Direction",
+    "LoadPoint",
+    "Metric",
+    "Outcome",
+    "PromptRequest",
+    "Proposal",
+    "RatioInterval",
+    "Record",
+    "Refusal",
+    "RefusedAttempt",
+    "Reply",
+    "Request",
+    "Role",
+    "Round",
+    "Usage",
+    "Verdict",
+]
 
 
 class Outcome(Enum):
@@ -24,19 +38,6 @@ class Outcome(Enum):
     CRASHED = "crashed"
     TIMED_OUT = "timed_out"
     INFRA = "infra"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """A typed quantity. `ratio` of two values is always turned so that > 1 means better."""
-
-    name: str
-    unit: str
-    direction: Direction
-
-    def ratio(self, value: float, *, against: float) -> float:
-        """How many times better `value` is than `against`."""
-        return value / against if self.direction is Direction.MAX else against / value
 
 
 METRICS: dict[str, Metric] = {
@@ -71,10 +72,9 @@ class LoadPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PromptRequest:
-    """One request of a trace. The prompt text encodes to exactly `num_prompt_tokens` under the model's tokenizer."""
+class PromptRequest(Request):
+    """One request for text. The prompt text encodes to exactly `num_prompt_tokens` under the model's tokenizer."""
 
-    request_id: str
     prompt: str
     num_prompt_tokens: int
     max_tokens: int
@@ -83,8 +83,6 @@ class PromptRequest:
     logprobs: int = 0
     """> 0: ask for the log-probabilities of so many top tokens"""
     stop: tuple[str, ...] = ()
-    arrival_s: float = 0.0
-    """open loop: when it is due, in seconds of active time after the session's start"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,24 +101,15 @@ class Usage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
-    """All that the client saw of one request. Times are active seconds of the load session.
-
-    `error` is None for a finished reply, `cut` when the session ended first, else the failure's text.
-    """
+class Reply(Record):
+    """A record of streamed text: all that the client saw of one request."""
 
     request: PromptRequest
-    scheduled_s: float
-    """when it was due; latencies count from here (MLPerf rule 11)"""
-    sent_s: float
-    end_s: float
-    """last byte"""
     chunks: tuple[Chunk, ...]
     finish_reason: str | None
     usage: Usage | None
     token_logprobs: tuple[float, ...] = ()
     """log-probability of each emitted token where `logprobs` was asked for"""
-    error: str | None = None
 
     @property
     def text(self) -> str:

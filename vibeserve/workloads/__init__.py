@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from vibeserve.contract import Pool
 from vibeserve.core.nouns import PromptRequest
 from vibeserve.errors import SpecError
 from vibeserve.spec import Workload
 from vibeserve.workloads.chat import chat_stream
-from vibeserve.workloads.text_pools import Pool
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -6,10 +6,11 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from vibeserve.contract import Pool
 from vibeserve.core.nouns import PromptRequest
 from vibeserve.errors import SpecError
 from vibeserve.spec import Workload
-from vibeserve.workloads.text_pools import Pool, paragraphs
+from vibeserve.workloads.text_pools import paragraphs
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

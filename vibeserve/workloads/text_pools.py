@@ -7,9 +7,10 @@ digest, so what a candidate's author may see never reappears in selection or cer
 from __future__ import annotations
 
 import re
-from enum import Enum
 from functools import lru_cache
 from hashlib import sha256
+
+from vibeserve.contract import Pool
 
 MIN_PARAGRAPH_CHARS = 60
 _PLAIN = str.maketrans(
@@ -25,12 +26,6 @@ _PLAIN = str.maketrans(
     }
 )
 """typographic characters to ASCII: cuts then never fall inside a multi-byte character"""
-
-
-class Pool(Enum):
-    visible = "visible"
-    selection = "selection"
-    certification = "certification"
 
 
 @lru_cache(maxsize=3)

@@ -1,0 +1,304 @@
+"""The contract of a target folder: what its `reference.py`, `workload.py`, `check.py` and `faults.py` define.
+
+Only the standard library is imported here, so that these files can import it anywhere. The built-in modalities
+(`vibeserve/modalities/`) are written to the same contract; the framework has no other way in. `docs/contract.md` is the
+page about it.
+
+    reference.py   load(path, device, dtype) -> Reference                       what is right
+    workload.py    requests, send, METRICS, measure (see `Workload`)              what is asked and what is measured
+    check.py       compare(expected, record) -> [Distance], LIMITS (see `Check`)   how far a reply is from what is right
+    faults.py      FAULTS: three wrong outputs or more, and one noisy one        proof that the check can refuse
+
+`workload.py` and `check.py` are used as they are, or define `configure(context)` that returns the object to use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+
+class Pool(Enum):
+    """Disjoint stocks of inputs: what may be seen while building never returns in selection or certification."""
+
+    visible = "visible"
+    selection = "selection"
+    certification = "certification"
+
+
+class Direction(Enum):
+    MAX = "max"
+    MIN = "min"
+
+
+class Role(Enum):
+    HEADLINE = "headline"
+    GUARD = "guard"
+    DIAGNOSTIC = "diagnostic"
+
+
+class Statistic(Enum):
+    """What a limit holds: a figure over all values of one distance, of all replies together."""
+
+    max = "max"
+    mean = "mean"
+    p99 = "p99"
+    share_at_least = "share_at_least"
+    """share of the values that are at least `Limit.at`"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A typed quantity. `ratio` of two values is always turned so that > 1 means better."""
+
+    name: str
+    unit: str
+    direction: Direction
+    role: Role = Role.DIAGNOSTIC
+    """of a metric that no goal names"""
+
+    def ratio(self, value: float, *, against: float) -> float:
+        """How many times better `value` is than `against`."""
+        return value / against if self.direction is Direction.MAX else against / value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One request. `payload` is JSON data: all that a server and the reference need to know."""
+
+    request_id: str
+    payload: Any = None
+    arrival_s: float = 0.0
+    """a load that replays arrivals: when it is due, in seconds after the load's start"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """What the client saw of one request. Times are the harness's, in seconds of the load; `send` leaves them alone.
+
+    `error` is None for a finished reply, `cut` when the load ended first, else the failure's text.
+    """
+
+    request: Request
+    output: Any = None
+    """JSON data: the reply's content; what `check.compare` looks at"""
+    marks: tuple[tuple[float, Any], ...] = ()
+    """(seconds, JSON data): parts of a streamed reply as they came, where `send` noted them"""
+    scheduled_s: float = 0.0
+    """when it was due; latencies count from here"""
+    sent_s: float = 0.0
+    end_s: float = 0.0
+    error: str | None = None
+
+    @property
+    def served(self) -> Any:
+        """What the reference scores: `output`, unless a workload's own type of record says otherwise."""
+        return self.output
+
+
+@dataclass(frozen=True, kw_only=True)
+class Response:
+    """A whole HTTP answer."""
+
+    status: int
+    body: bytes
+    end_s: float
+    """last byte"""
+
+
+class SendError(Exception):
+    """The exchange failed: connection, HTTP status, timeout, or `cut` by the end of the load."""
+
+
+class Session(Protocol):
+    """The client's side of one load, inside the load generator."""
+
+    @property
+    def model(self) -> str:
+        """Name of the model that the server lists."""
+        ...
+
+    @property
+    def dialect(self) -> str:
+        """How the server speaks: `vllm` (what generated runtimes speak, too), `transformers`, `llama_cpp`."""
+        ...
+
+    def now_s(self) -> float:
+        """Seconds of the load; stands still while the load is paused."""
+        ...
+
+    async def post(
+        self, path: str, body: Any, *, on_line: Callable[[float, bytes], None] | None = None
+    ) -> Response:
+        """POST `body` as JSON. With `on_line` every line of the body is handed over as it comes, with the seconds at
+        which it was read, and the answer's `body` is empty. Raises SendError for a status other than 200."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """Part of a load, in seconds of the load: [start_s, end_s)."""
+
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """What `configure(context)` is told."""
+
+    model_dir: str
+    """folder of the materialised model; empty where there is none yet (`check`)"""
+    target_dir: str
+    """folder of the target; empty for a target without one"""
+    workload: Mapping[str, Any]
+    """the spec's `workload`, as JSON data; a folder's own settings are in its `options`"""
+    tolerances: Mapping[str, Any]
+    """the spec's `evaluation.tolerances`, as JSON data; a folder's own are in its `limits`"""
+
+
+class Workload(Protocol):
+    """`workload.py`.
+
+    Optional: `shortened(request)`, a cheap version of a request for warm-ups; `REQUEST` and `RECORD`, dataclasses that
+    extend the contract's where JSON data in `payload` and `output` is not enough.
+    """
+
+    METRICS: Sequence[Metric]
+    """beyond those that the framework knows of every workload: request_throughput, goodput, e2el_p50, e2el_p99,
+    peak_memory, startup"""
+
+    def requests(self, seed: int, pool: Pool) -> Iterator[Request]:
+        """Endless requests, a pure function of the arguments. No two pools or seeds share an input."""
+        ...
+
+    async def send(self, session: Session, request: Request) -> Record:
+        """Send one request and return what came back. SendError may pass through: it becomes the record's error."""
+        ...
+
+    def measure(self, records: Sequence[Record], windows: Sequence[Window]) -> Mapping[str, float]:
+        """Values of METRICS over the union of disjoint windows. A value that there are too few samples for is left
+        out: missing never means good."""
+        ...
+
+
+class Reference(Protocol):
+    """What `reference.load` returns. `score` and `score_many` are optional."""
+
+    def run(self, request: Request) -> Any:
+        """The right output, as JSON data of the shape that a record's `output` has."""
+        ...
+
+    def score(self, request: Request, output: Any) -> Any:
+        """Instead of `run`, where many outputs are right: what the reference thinks of the one that was served."""
+        ...
+
+    def score_many(self, pairs: Sequence[tuple[Request, Any]]) -> Sequence[Any]:
+        """`score` of several at once, in their order."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distance:
+    """How far one reply is from what is right, in one respect; a value per token, frame or vector, or one for all."""
+
+    name: str
+    values: tuple[float, ...]
+    unit: str = ""
+    missing: str = ""
+    """why there are no values though there should be: refuses"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """At most `bound`, over the values of one distance of all replies."""
+
+    distance: str
+    statistic: Statistic
+    bound: float
+    at: float = 0.0
+    """threshold of share_at_least"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplyDistances:
+    """One reply's distances."""
+
+    request_id: str
+    distances: tuple[Distance, ...]
+
+    def values(self, name: str) -> tuple[float, ...]:
+        return tuple(value for distance in self.distances if distance.name == name for value in distance.values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """A reason to refuse: `reason_class` is its type, the text holds counts and limits, never inputs."""
+
+    reason_class: str
+    text: str
+    gate: str = "accuracy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """What `judge` found: reasons to refuse, and figures to be printed."""
+
+    findings: tuple[Finding, ...] = ()
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+class Check(Protocol):
+    """`check.py`. `inspect` and `judge` are optional."""
+
+    LIMITS: Sequence[Limit]
+
+    def compare(self, expected: Any, record: Record) -> Sequence[Distance]:
+        """`expected` is what the reference's `run`, or `score`, returned for the record's request (and output)."""
+        ...
+
+    def inspect(self, records: Sequence[Record]) -> Sequence[Finding]:
+        """What replies show on their face, without a reference: lengths, formats, copies."""
+        ...
+
+    def judge(self, replies: Sequence[ReplyDistances]) -> Judgement:
+        """Rules over all replies together, beyond LIMITS."""
+        ...
+
+
+class References(Protocol):
+    """Loaded references by dtype, for faults."""
+
+    def exact(self) -> Reference:
+        """In float32."""
+        ...
+
+    def rounded(self) -> Reference:
+        """In bfloat16: honest noise."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One way of being wrong, or (`is_wrong` false) of being right with noise."""
+
+    name: str
+    is_wrong: bool
+    make: Callable[[References, Request, Request], Any]
+    """(references, request, another request) -> the output that a faulty server would send for `request`"""
+
+
+class ReferenceModule(Protocol):
+    """`reference.py`."""
+
+    def load(self, path: str, device: str, dtype: str) -> Reference: ...
+
+
+class FaultsModule(Protocol):
+    """`faults.py`. At least three faults with `is_wrong`, and one without."""
+
+    FAULTS: Sequence[Fault]
+
+

@@ -1,0 +1,1 @@
+"""The built-in contract of text models: completions, streamed, judged on the served token ids."""
