@@ -96,10 +96,9 @@ def sample_golden() -> Golden:
     reply = GoldenReply(
         request_id="certification-7-0",
         load="c8",
-        prompt="nonce text",
-        num_prompt_tokens=2,
-        served_ids=(5, 9),
-        margins=(0.0, 0.1),
+        request={"request_id": "certification-7-0", "prompt": "nonce text", "num_prompt_tokens": 2},
+        output={"token_ids": [5, 9], "text": "a b", "logprobs": []},
+        distances={"margin": (0.0, 0.1)},
     )
     return Golden(seeds={"c8/0": 7}, replies=(reply,))
 
@@ -143,7 +142,7 @@ def sample_contents(
     )
 
 
-def package_sample(folder: Path, manifest: Manifest | None = None) -> Packaged:
+def package_sample(folder: Path, manifest: Manifest | None = None, *, spec: Spec | None = None) -> Packaged:
     with Journal.open(folder / "journal.jsonl") as journal:
         journal.append("round", {"number": 0})
-        return package(sample_contents(folder, manifest), out_dir=folder / "artifacts", journal=journal)
+        return package(sample_contents(folder, manifest, spec=spec), out_dir=folder / "artifacts", journal=journal)

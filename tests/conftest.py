@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from vibeserve.core.paths import data_dir
 from vibeserve.spec import Model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_leases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The tests of a session queue among themselves only, whatever else runs on the machine."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("VIBESERVE_LEASES", str(tmp_path_factory.mktemp("leases")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,19 @@
-"""What the tests of the client and of the benchmark share: a small tokenizer, requests, replies made by hand."""
+"""What the tests of the client and of the benchmark share: a small tokenizer, text's bundle, requests, replies made by
+hand."""
 
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from vibeserve.core.nouns import Chunk, PromptRequest, Reply, Usage
+from vibeserve.modalities import Bundle, bundle_ref, open_bundle
+from vibeserve.spec import Slo, Spec, Workload
 
 WORDS = "the quick brown fox jumps over a lazy dog while seven wizards brew potions in the naive cafe"
 PIECES = tuple(f" {word}" for word in WORDS.split())
@@ -25,6 +30,21 @@ def word_tokenizer() -> Tokenizer:
     trainer = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator([f" {WORDS}"] * 4, trainer=trainer)
     return tokenizer
+
+
+@cache
+def word_model_dir() -> Path:
+    """Folder of a model that has nothing but `word_tokenizer`."""
+    folder = Path(tempfile.mkdtemp(prefix="vibeserve-words-"))
+    (folder / "f32").mkdir()
+    word_tokenizer().save(str(folder / "f32" / "tokenizer.json"))
+    return folder
+
+
+def text_bundle(*, slo: Slo | None = None) -> Bundle:
+    """The built-in modality of text over `word_tokenizer`."""
+    spec = Spec(workload=Workload(kind="chat", slo=slo or Slo()))
+    return open_bundle(bundle_ref(spec, model_dir=word_model_dir()))
 
 
 def requests(*, max_tokens: int = 8, num: int | None = None, logprobs: int = 0) -> Iterator[PromptRequest]:

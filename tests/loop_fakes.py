@@ -6,7 +6,9 @@ by candidate name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,13 +21,14 @@ from vibeserve.agents import Assembled, PlanningState
 from vibeserve.agents.playbook import PlaybookImplementer, PlaybookJudge
 from vibeserve.benchmark import FakeClock
 from vibeserve.checkpoint import CheckpointStore
-from vibeserve.core.nouns import Candidate, Outcome, Proposal, Refusal, Round, Verdict
+from vibeserve.core.nouns import METRICS, Candidate, Outcome, Proposal, Refusal, Round, Verdict
 from vibeserve.progress import QuietProgress
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.roles.judge import Screening
 from vibeserve.rounds import Checkpoint, Team
 from vibeserve.skills import Skill, TargetFacts, load_scaffold, load_skills
-from vibeserve.spec import SCHEDULES, Budget, Goal, Level, Search, Spec, Workload
+from vibeserve.schedules import SCHEDULES
+from vibeserve.spec import Budget, Goal, Level, Search, Spec, Workload
 
 SPANS = {"queue": 0.2, "prefill": 0.2, "decode.linear": 0.4, "decode.attention": 0.1, "http": 0.1}
 LIMIT = {"type": "int", "default": 8, "range": [1, 64], "tune": [4, 8, 16]}
@@ -134,6 +137,36 @@ class FakeServer:
 
 
 @dataclass
+class RecordingLease:
+    """Grants everything at once, and knows how it is held. `held` lists what is held now, the innermost last."""
+
+    held: list[tuple[str, str]] = field(default_factory=list)
+    granted: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def is_exclusive(self) -> bool:
+        return any(mode == "exclusive" for mode, _ in self.held)
+
+    @contextmanager
+    def _block(self, mode: str, what: str) -> Iterator[None]:
+        self.held.append((mode, what))
+        self.granted.append((mode, what))
+        try:
+            yield
+        finally:
+            self.held.pop()
+
+    def shared(self, what: str) -> AbstractContextManager[None]:
+        return self._block("shared", what)
+
+    def exclusive(self, what: str) -> AbstractContextManager[None]:
+        return self._block("exclusive", what)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+@dataclass
 class FakeBench:
     """Serves everything at once. `failures` maps a candidate's name to what its start, or its build, raises."""
 
@@ -142,6 +175,8 @@ class FakeBench:
     failures: dict[str, Exception] = field(default_factory=dict)
     build_failures: dict[str, Exception] = field(default_factory=dict)
     servers: list[FakeServer] = field(default_factory=list)
+    lease: RecordingLease = field(default_factory=RecordingLease)
+    metrics: Any = field(default_factory=lambda: METRICS)
 
     def build(self, workspace: Path) -> None:
         if workspace.name in self.build_failures:

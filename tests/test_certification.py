@@ -9,22 +9,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from load_samples import PIECES, reply, word_tokenizer
-from loop_fakes import WRONG_TOKENS, FakeJudge, FakeServer
+from load_samples import PIECES, reply, text_bundle
+from loop_fakes import WRONG_TOKENS, FakeJudge, FakeServer, RecordingLease
 
 from vibeserve.accuracy import Scores
-from vibeserve.accuracy.scores import ReplyScores
 from vibeserve.certification import Certification, Certifier, Extent, certify_extent
+from vibeserve.contract import Distance, ReplyDistances
 from vibeserve.core.documents import from_data, to_data
 from vibeserve.core.manifest import BaselineValue
-from vibeserve.core.nouns import Refusal, Verdict
+from vibeserve.core.nouns import METRICS, Refusal, Verdict
 from vibeserve.errors import InfraError, ServerError
 from vibeserve.progress import QuietProgress
 from vibeserve.results import WINNER
 from vibeserve.rivals import Rival
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.service import Launch
-from vibeserve.spec import SCHEDULES, Evaluation, Goal, Level, Load, Spec, Workload
+from vibeserve.schedules import SCHEDULES
+from vibeserve.spec import Evaluation, Goal, Level, Load, Spec, Workload
 
 EXTENT = Extent(loads=("c4",), num_starts=1, num_pairs=3, window_s=1.0, warmup_s=0.1, screen_window_s=1.0)
 
@@ -37,7 +38,11 @@ class FakeBench:
     failures: dict[str, Exception] = field(default_factory=dict)
     cold: dict[str, Exception] = field(default_factory=dict)
     servers: list[FakeServer] = field(default_factory=list)
-    tokenizer: Any = field(default_factory=word_tokenizer)
+    bundle: Any = field(default_factory=text_bundle)
+    metrics: Any = field(default_factory=lambda: METRICS)
+    lease: RecordingLease = field(default_factory=RecordingLease)
+    started_measuring: list[bool] = field(default_factory=list)
+    """of every start: whether the devices were held for measuring"""
 
     @property
     def plan(self) -> Any:
@@ -49,11 +54,12 @@ class FakeBench:
     def serve(self, workspace: Path, *, name: str) -> FakeServer:
         return self._up(name)
 
-    def warm_up(self, server: FakeServer, *, adapter: str, model: str) -> None:
+    def warm_up(self, server: FakeServer, *, dialect: str, model: str) -> None:
         if server.name in self.cold:
             raise self.cold[server.name]
 
     def _up(self, name: str) -> FakeServer:
+        self.started_measuring.append(self.lease.is_exclusive)
         if name in self.failures:
             raise self.failures[name]
         self.servers.append(FakeServer(name, startup_s=float(len(self.servers) + 1)))
@@ -93,7 +99,7 @@ class FakeEvaluator:
 def rival(name: str, *, is_required: bool = True) -> Rival:
     return Rival(
         name=name, baseline_class="competent", precision="same_bytes", version="1", flags=(), is_required=is_required,
-        launch=Launch(name=name, argv=("true",), workdir=Path("/"), model_dir=None), adapter="vllm", model="",
+        launch=Launch(name=name, argv=("true",), workdir=Path("/"), model_dir=None), dialect="vllm", model="",
     )  # fmt: skip
 
 
@@ -137,6 +143,27 @@ def test_the_winner_is_measured_beside_every_rival(rig: Rig) -> None:
     rig.assert_nothing_runs()
 
 
+def test_the_devices_are_held_from_the_first_start_to_the_last_window_and_not_while_replies_are_judged(
+    rig: Rig,
+) -> None:
+    judged: list[bool] = []
+    verdict, own_tests = rig.judge.verdict, rig.judge.own_tests
+
+    def judging(*arguments: Any, **more: Any) -> Any:
+        judged.append(rig.bench.lease.is_exclusive)
+        return verdict(*arguments, **more)
+
+    def testing(workspace: Path) -> Any:
+        judged.append(rig.bench.lease.is_exclusive)
+        return own_tests(workspace)
+
+    rig.judge.verdict, rig.judge.own_tests = judging, testing
+    rig.certify(rival("a"), rival("b", is_required=False), extent=replace(EXTENT, num_starts=2))
+    assert rig.bench.lease.granted == [("exclusive", "certification")]
+    assert len(rig.bench.started_measuring) == 8 and all(rig.bench.started_measuring)
+    assert judged == [False, False]
+
+
 def test_every_start_is_fresh_and_has_a_seed_of_its_own(rig: Rig) -> None:
     result = rig.certify(rival("a"), extent=replace(EXTENT, num_starts=3, loads=("c4", "c1")))
     assert [load for load, _, _ in rig.evaluator.compared] == ["c4", "c1"] * 3
@@ -168,7 +195,7 @@ def test_an_optional_rival_far_behind_is_measured_once(rig: Rig) -> None:
     assert (rows["slow"].state, rows["slow"].value, rows["slow"].ci_low) == ("screened", 2.0, None)
     assert rows["slow"].ratio == pytest.approx(result.metrics[0].candidate / 2.0)
     assert rows["near"].state == "measured"
-    assert ("certify", "slow is screened out: 2.0 tok/s, the best has 4.0") in rig.progress.events
+    assert ("certify", "slow is screened out: 2 tok/s, the best has 4") in rig.progress.events
     rig.assert_nothing_runs()
 
 
@@ -230,12 +257,14 @@ def test_a_generator_that_fails_is_the_machines_doing(rig: Rig) -> None:
     rig.assert_nothing_runs()
 
 
-def test_golden_replies_are_the_finished_ones_with_the_references_margins(rig: Rig) -> None:
-    scores = Scores(replies=(ReplyScores(request_id="winner-1-0", margins=(0.0, 0.1), logprobs=(-1.0, -2.0)),))
+def test_golden_replies_are_the_finished_ones_with_their_distances(rig: Rig) -> None:
+    scored = ReplyDistances(request_id="winner-1-0", distances=(Distance(name="margin", values=(0.0, 0.1)),))
+    scores = Scores(replies=(scored,))
     rig.judge.verdict = lambda *_, **__: (Verdict(checks=("accuracy",)), scores)
     golden = rig.certify(rival("a")).golden
     assert golden is not None
-    assert [(each.request_id, each.load, each.margins) for each in golden.replies] == [("winner-1-0", "c4", (0.0, 0.1))]
+    found = [(each.request_id, each.load, each.distances) for each in golden.replies]
+    assert found == [("winner-1-0", "c4", {"margin": (0.0, 0.1)})]
 
 
 def test_a_certification_survives_its_step_stamp(rig: Rig) -> None:

@@ -17,11 +17,11 @@ PACKAGE = ROOT / "vibeserve"
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "contract"),
     ("core",),
-    ("spec", "progress"),
-    ("hardware", "weights", "skills", "budget", "sandbox", "journal", "checkpoint", "workloads"),
+    ("spec", "progress", "arguments"),
+    ("hardware", "weights", "skills", "budget", "sandbox", "journal", "checkpoint", "workloads", "schedules"),
     ("modalities",),
     ("config",),
-    ("hosts", "plan"),
+    ("hosts", "plan", "lease", "rules"),
     ("service", "client", "agents", "seeds"),
     ("accuracy", "benchmark", "audit", "baselines"),
     ("roles", "rivals"),
@@ -29,7 +29,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("certification",),
     ("synthesis", "reverification"),
     ("artifact", "report"),
-    ("build",),
+    ("build", "comparison", "initialise"),
+    ("sweeps",),
     ("cli",),
 )
 """from the ground up; a module imports from lower layers only"""

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from load_samples import PIECES, reply, word_tokenizer
+from load_samples import PIECES, reply, text_bundle
+from reversal import bundle_of
 
+from vibeserve.contract import Record, Request
 from vibeserve.core.manifest import BaselineValue, GoalResult, MetricResult
 from vibeserve.core.nouns import METRICS, Role
 from vibeserve.results import WINNER, Measured, Screened, goal_results, metric_results, role_of
-from vibeserve.rivals import Rival
+from vibeserve.rivals import Rival, screened_by
 from vibeserve.roles.evaluator import Series
 from vibeserve.service import Launch
 from vibeserve.spec import Goal, Load, Spec, Workload
@@ -38,7 +40,7 @@ def series(name: str, *, tokens_per_s: int, peak_gib: float = 1.0) -> Series:
 def rival(name: str, **changes: Any) -> Rival:
     values: dict[str, Any] = {
         "name": name, "baseline_class": "competent", "precision": "same_bytes", "version": "1.0", "flags": ("--x",),
-        "is_required": True, "adapter": "vllm", "model": "",
+        "is_required": True, "dialect": "vllm", "model": "",
         "launch": Launch(name=name, argv=("true",), workdir=Path("/"), model_dir=None),
     }  # fmt: skip
     return Rival(**(values | changes))
@@ -61,7 +63,7 @@ def measured(rows: Sequence[Series], rivals: Sequence[Rival], **changes: Any) ->
 
 
 def rows_of(found: Measured, spec: Spec | None = None) -> dict[str, MetricResult]:
-    metrics = metric_results(found, spec=spec or spec_with(HEADLINE), tokenizer=word_tokenizer())
+    metrics = metric_results(found, spec=spec or spec_with(HEADLINE), bundle=text_bundle())
     return {metric.name: metric for metric in metrics}
 
 
@@ -121,10 +123,10 @@ def test_pairs_of_several_starts_are_clustered_and_medians_are_over_starts() -> 
 
 
 def test_a_screened_baseline_has_one_row_at_the_headline_load_only() -> None:
-    slow = Screened(rival=rival("slow", note="bf16"), output_throughput=2.0)
+    slow = Screened(rival=rival("slow", note="bf16"), value=2.0)
     found = measured([series(WINNER, tokens_per_s=8), series("a", tokens_per_s=4)], [rival("a")], screened=(slow,))
     found = replace(found, series={"c4": found.series["c4"], "c1": found.series["c4"]})
-    metrics = metric_results(found, spec=spec_with(HEADLINE), tokenizer=word_tokenizer())
+    metrics = metric_results(found, spec=spec_with(HEADLINE), bundle=text_bundle())
     rows = {(metric.name, metric.load): metric.baselines[-1] for metric in metrics}
     there = rows["output_throughput", "c4"]
     assert (there.state, there.value, there.ratio, there.ci_low) == ("screened", 2.0, 4.0, None)
@@ -145,6 +147,63 @@ def test_the_first_goal_is_the_headline_and_the_others_are_guards() -> None:
     assert role_of("peak_memory", "c4", spec=spec) is Role.GUARD
     assert role_of("ttft_p50", "c1", spec=spec) is Role.GUARD
     assert role_of("ttft_p50", "c4", spec=spec) is Role.DIAGNOSTIC
+
+
+# -- a workload without tokens
+
+
+def reversals(name: str, *, requests_per_s: int) -> Series:
+    """Three windows of one second, in which so many requests ended, of four numbers each."""
+    records = tuple(
+        Record(
+            request=Request(request_id=f"{name}-{start_s}-{n}"), scheduled_s=start_s, sent_s=start_s,
+            end_s=start_s + (n + 1) / (requests_per_s + 1),
+            marks=tuple((start_s + (n + 1) / (requests_per_s + 2), 1) for _ in range(4)),
+        )
+        for start_s, _ in WINDOWS for n in range(requests_per_s)
+    )  # fmt: skip
+    windows = tuple(
+        {"numbers_per_s": 4.0 * requests_per_s, "request_throughput": float(requests_per_s), "peak_memory": 1.0,
+         "start_s": start_s, "end_s": end_s}
+        for start_s, end_s in WINDOWS
+    )  # fmt: skip
+    return Series(name=name, windows=windows, replies=records)
+
+
+def test_a_workload_without_tokens_has_rows_of_its_own_metrics(tmp_path: Path) -> None:
+    bundle = bundle_of(tmp_path)
+    slow = Screened(rival=rival("slow"), value=2.0)
+    found = measured(
+        [reversals(WINNER, requests_per_s=8), reversals("a", requests_per_s=4)], [rival("a")], screened=(slow,)
+    )
+    spec = spec_with(Goal(metric="numbers_per_s", min_ratio=1.5, against="competent"))
+    rows = {metric.name: metric for metric in metric_results(found, spec=spec, bundle=bundle)}
+    assert list(rows) == [
+        "numbers_per_s", "first_p50", "request_throughput", "goodput", "e2el_p50", "peak_memory", "startup",
+    ]  # fmt: skip
+    headline = rows["numbers_per_s"]
+    assert (headline.unit, headline.role, headline.candidate) == ("numbers/s", Role.HEADLINE, 32.0)
+    assert [(row.name, row.state, row.ratio) for row in headline.baselines] == [
+        ("a", "measured", pytest.approx(2.0)), ("slow", "screened", 16.0),
+    ]  # fmt: skip
+    assert [row.name for row in rows["request_throughput"].baselines] == ["a"]
+    (goal,) = goal_results(tuple(rows.values()), spec=spec)
+    assert (goal.metric, goal.ratio, goal.met) == ("numbers_per_s", pytest.approx(2.0), True)
+
+
+@pytest.mark.parametrize(
+    ("headline", "screening"),
+    [
+        ("output_throughput", "output_throughput"),
+        ("goodput", "goodput"),
+        ("ttft_p50", "request_throughput"),
+        ("peak_memory", "request_throughput"),
+    ],
+)
+def test_slow_baselines_are_told_by_the_headline_where_it_is_a_rate(headline: str, screening: str) -> None:
+    spec = spec_with(Goal(metric=headline, min_ratio=1.5, against="competent"))
+    assert screened_by(spec, METRICS).name == screening
+    assert screened_by(spec_with(), METRICS).name == "request_throughput"
 
 
 # -- goals

@@ -13,7 +13,7 @@ from loop_fakes import LIMIT, WRONG_TOKENS, Library, make_team, seed_checkpoint,
 from vibeserve.agents import Assembled
 from vibeserve.agents.playbook import PlaybookPlanner
 from vibeserve.core.nouns import Outcome, Proposal, Refusal
-from vibeserve.errors import InfraError, RefusedError, ServerError
+from vibeserve.errors import ContractError, InfraError, RefusedError, ServerError
 from vibeserve.rounds import Checkpoint, RoundResult, Team, count_lines, guards_of, origin_of, run_round
 from vibeserve.spec import Goal
 
@@ -123,6 +123,13 @@ def test_one_that_screening_refuses_is_not_measured(rig: Rig) -> None:
     assert (record.outcome, record.reason) == (Outcome.REJECTED, "scan/engine_import: imports vllm")
     assert rig.evaluator.compared == []
     assert rig.judge.calls == ["screen r01a1"]
+
+
+def test_a_target_s_own_broken_file_ends_the_run_and_blames_no_candidate(rig: Rig) -> None:
+    rig.evaluator.failures["r01a1"] = ContractError("workload.py:7: IndexError: list index out of range")
+    with pytest.raises(ContractError, match=r"workload\.py:7: IndexError"):
+        rig.run()
+    rig.assert_nothing_runs()
 
 
 @pytest.mark.parametrize(

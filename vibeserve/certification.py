@@ -13,15 +13,17 @@ from pathlib import Path
 
 from vibeserve.accuracy import Scores
 from vibeserve.audit import Snapshot
+from vibeserve.contract import Record, ReplyDistances
+from vibeserve.core.documents import finite_data, to_data
 from vibeserve.core.manifest import BaselineValue, Golden, GoldenReply, MetricResult
-from vibeserve.core.nouns import Refusal, Reply, Verdict
+from vibeserve.core.nouns import Refusal, Verdict
 from vibeserve.errors import ServerError
 from vibeserve.plan import Plan
 from vibeserve.progress import Progress
 from vibeserve.results import WINNER, Measured, Screened, metric_results
-from vibeserve.rivals import SCREEN_SHARE, Rival
+from vibeserve.rivals import SCREEN_SHARE, Rival, screened_by
 from vibeserve.roles.evaluator import Entrant, Evaluator, Series
-from vibeserve.roles.judge import Judge
+from vibeserve.roles.judge import Judge, Screening
 from vibeserve.roles.workbench import Workbench
 from vibeserve.service import Server
 from vibeserve.workloads import Pool
@@ -80,7 +82,7 @@ class _Collected:
         for name, row in series.items():
             self.series.setdefault(load, {}).setdefault(name, []).append(row)
 
-    def winner_replies(self, load: str) -> list[Reply]:
+    def winner_replies(self, load: str) -> list[Record]:
         return [reply for row in self.series[load][WINNER] for reply in row.replies]
 
 
@@ -97,8 +99,19 @@ class Certifier:
         """Measure the frozen `workspace` beside `rivals`; `skipped` are rows of those that are not installed.
 
         Refusals are in the verdict, a winner that dies under load included; infrastructure failures, such as a dying
-        rival, raise.
+        rival, raise. The devices are held from the first start to the last window: starts are measured, too.
         """
+        with self._bench.lease.exclusive("certification"):
+            found = self._screen_and_measure(workspace, rivals, extent=extent)
+        if isinstance(found, Certification):
+            return found
+        screening, collected, kept = found
+        return self._conclude(workspace, kept, skipped, collected=collected, before=screening.before)
+
+    def _screen_and_measure(
+        self, workspace: Path, rivals: Sequence[Rival], *, extent: Extent
+    ) -> Certification | tuple[Screening, _Collected, list[Rival]]:
+        """All that was measured, or the refusal that ended it."""
         screening = self._judge.screen(workspace, name=WINNER, seed=secrets.randbits(31))
         if screening.server is None:
             return Certification(verdict=Verdict(refusals=screening.refusals, checks=screening.checks))
@@ -110,7 +123,7 @@ class Certifier:
                 raise
             refusal = Refusal(gate="serving", reason_class=error.outcome, text=str(error))
             return Certification(verdict=Verdict(refusals=(refusal,), checks=(*screening.checks, "serving")))
-        return self._conclude(workspace, kept, skipped, collected=collected, before=screening.before)
+        return screening, collected, kept
 
     def _measure(
         self, workspace: Path, server: Server, rivals: Sequence[Rival], *, collected: _Collected, extent: Extent
@@ -134,21 +147,23 @@ class Certifier:
         """One window of each rival where some are optional; those far behind the best are not interleaved."""
         if all(rival.is_required for rival in rivals):
             return list(rivals)
-        throughput = {
-            rival.name: rival.calibrated_tokens_per_s or self._screen(rival, extent=extent) for rival in rivals
+        metric = screened_by(self._bench.plan.spec, self._bench.metrics)
+        rates = {
+            rival.name: rival.calibrated_per_s or self._screen(rival, metric=metric.name, extent=extent)
+            for rival in rivals
         }
-        best = max(throughput.values())
+        best = max(rates.values())
         for rival in rivals:
-            value = throughput[rival.name]
+            value = rates[rival.name]
             if not rival.is_required and value < SCREEN_SHARE * best:
-                collected.screened.append(Screened(rival=rival, output_throughput=value))
+                collected.screened.append(Screened(rival=rival, value=value))
                 self._progress.event(
-                    "certify", f"{rival.name} is screened out: {value:.1f} tok/s, the best has {best:.1f}"
+                    "certify", f"{rival.name} is screened out: {value:.4g} {metric.unit}, the best has {best:.4g}"
                 )
         out = {row.rival.name for row in collected.screened}
         return [rival for rival in rivals if rival.name not in out]
 
-    def _screen(self, rival: Rival, *, extent: Extent) -> float:
+    def _screen(self, rival: Rival, *, metric: str, extent: Extent) -> float:
         with self._progress.busy("certify", f"screening {rival.name}"):
             server = self._start(rival)
             try:
@@ -157,7 +172,7 @@ class Certifier:
                     num_pairs=SCREEN_WINDOWS, window_s=extent.screen_window_s, warmup_s=extent.warmup_s,
                 )  # fmt: skip
                 # the first window of a slow server is mostly the first prompts' prefill
-                return series[rival.name].windows[-1]["output_throughput"]
+                return series[rival.name].windows[-1].get(metric, 0.0)
             finally:
                 server.stop(drain_s=0)
 
@@ -165,7 +180,7 @@ class Certifier:
         """A rival, up and warm."""
         server = self._bench.start(rival.launch)
         try:
-            self._bench.warm_up(server, adapter=rival.adapter, model=rival.model)
+            self._bench.warm_up(server, dialect=rival.dialect, model=rival.model)
         except BaseException:
             server.stop(drain_s=0)
             raise
@@ -176,13 +191,12 @@ class Certifier:
     ) -> None:
         """Every load once, on one start of the winner and of every rival."""
         servers = {WINNER: server}
-        share = self._bench.plan.spec.evaluation.tolerances.logprob_share
         try:
             for rival in rivals:
                 server.pause()
                 servers[rival.name] = self._start(rival)
                 servers[rival.name].pause()
-            entrants = [Entrant(name=WINNER, server=server, logprobs_share=share, is_judged=True)]
+            entrants = [Entrant(name=WINNER, server=server, is_ours=True, is_judged=True)]
             entrants += [_entrant(rival, servers[rival.name]) for rival in rivals]
             for name, each in servers.items():
                 collected.startup_s.setdefault(name, []).append(each.startup_s)
@@ -223,27 +237,32 @@ class Certifier:
             series=collected.series, rivals=tuple(kept), screened=tuple(collected.screened), skipped=tuple(skipped),
             startup_s={name: max(values) for name, values in collected.startup_s.items()},
         )  # fmt: skip
-        metrics = metric_results(measured, spec=self._bench.plan.spec, tokenizer=self._bench.tokenizer)
+        metrics = metric_results(measured, spec=self._bench.plan.spec, bundle=self._bench.bundle)
         return Certification(
             verdict=verdict, metrics=metrics, golden=_golden(collected, scores), num_requests=len(replies),
         )  # fmt: skip
 
 
 def _entrant(rival: Rival, server: Server) -> Entrant:
-    return Entrant(name=rival.name, server=server, adapter=rival.adapter, model=rival.model)
+    return Entrant(name=rival.name, server=server, dialect=rival.dialect, model=rival.model)
 
 
 def _golden(collected: _Collected, scores: Scores) -> Golden:
-    """The winner's replies with the reference's margins; cut and failed ones have none."""
-    margins = {score.request_id: score.margins for score in scores.replies}
+    """The winner's replies with their distances from what is right; cut and failed ones are left out."""
+    scored = {reply.request_id: reply for reply in scores.replies}
     replies = tuple(
         GoldenReply(
-            request_id=reply.request.request_id, load=load, prompt=reply.request.prompt,
-            num_prompt_tokens=reply.request.num_prompt_tokens, served_ids=reply.token_ids,
-            margins=margins.get(reply.request.request_id, ()),
+            request_id=reply.request.request_id, load=load, request=finite_data(to_data(reply.request)),
+            output=finite_data(to_data(reply.served)), distances=_distances(scored.get(reply.request.request_id)),
         )
         for load in collected.series
         for reply in collected.winner_replies(load)
         if reply.error is None
     )  # fmt: skip
     return Golden(seeds=collected.seeds, replies=replies)
+
+
+def _distances(reply: ReplyDistances | None) -> dict[str, tuple[float, ...]]:
+    """By name; several of one name are one after the other."""
+    names = [distance.name for distance in reply.distances] if reply else []
+    return {name: reply.values(name) for name in dict.fromkeys(names)} if reply else {}

@@ -9,15 +9,35 @@ page about it.
     check.py       compare(expected, record) -> [Distance], LIMITS (see `Check`)   how far a reply is from what is right
     faults.py      FAULTS: three wrong outputs or more, and one noisy one        proof that the check can refuse
 
-`workload.py` and `check.py` are used as they are, or define `configure(context)` that returns the object to use.
+`workload.py`, `check.py` and `faults.py` are used as they are, or define `configure(context)` that returns the object
+to use.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
+
+CUT = "cut"
+"""error of a record, and text of a SendError, where the load ended first"""
+CLOSED = "connection lost before the end of the reply"
+"""text of a SendError where the server closed the connection in the middle of an answer"""
+MIN_SAMPLES = {50: 5, 99: 662}
+"""fewest samples of a percentile; 662 is the floor of MLPerf's early stopping"""
+
+
+def percentile(values: Sequence[float], percent: int) -> float | None:
+    """Nearest-rank percentile 50 or 99, or None where the samples are too few for it or it is infinite.
+
+    A failed request's latency is `math.inf`: where the percentile falls on one there is none.
+    """
+    if len(values) < MIN_SAMPLES[percent]:
+        return None
+    value = sorted(values)[math.ceil(percent / 100 * len(values)) - 1]
+    return value if math.isfinite(value) else None
 
 
 class Pool(Enum):
@@ -109,11 +129,18 @@ class Response:
 
 
 class SendError(Exception):
-    """The exchange failed: connection, HTTP status, timeout, or `cut` by the end of the load."""
+    """The exchange failed: connection, HTTP status, timeout, or `cut` by the end of the load.
+
+    `on_line` and `send` may raise it, too: its text becomes the record's error as it is.
+    """
 
 
 class Session(Protocol):
-    """The client's side of one load, inside the load generator."""
+    """The client's side of one load, inside the load generator; every `send` has its own.
+
+    A request may take several posts, at once or one after the other, over a connection each. Its `sent_s` is the first
+    one's start, its `end_s` the last byte of the last one.
+    """
 
     @property
     def model(self) -> str:
@@ -144,13 +171,16 @@ class Window:
     start_s: float
     end_s: float
 
+    def holds(self, at_s: float) -> bool:
+        return self.start_s <= at_s < self.end_s
+
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
     """What `configure(context)` is told."""
 
     model_dir: str
-    """folder of the materialised model; empty where there is none yet (`check`)"""
+    """folder of the materialised model (custom: of its source's files); empty where there is none yet (`check`)"""
     target_dir: str
     """folder of the target; empty for a target without one"""
     workload: Mapping[str, Any]
@@ -162,13 +192,17 @@ class Context:
 class Workload(Protocol):
     """`workload.py`.
 
-    Optional: `shortened(request)`, a cheap version of a request for warm-ups; `REQUEST` and `RECORD`, dataclasses that
-    extend the contract's where JSON data in `payload` and `output` is not enough.
+    Optional: `shortened(request)`, a cheap version of a request for warm-ups; `plain(request)`, a request without what
+    only the check asks for (such as log-probabilities), for servers that are measured and not judged; `REQUEST` and
+    `RECORD`, dataclasses that extend the contract's where JSON data in `payload` and `output` is not enough. Every
+    field of their own has a default (the record of a failed request holds nothing else) and is made of str, int, float,
+    bool, None, Any, enums, dataclasses, and tuples, lists and dicts of these. Such a RECORD may have a class method
+    `of_output(request, output)`: the record of a server that sent this output.
     """
 
     METRICS: Sequence[Metric]
     """beyond those that the framework knows of every workload: request_throughput, goodput, e2el_p50, e2el_p99,
-    peak_memory, startup"""
+    peak_memory, startup. One that has the name of one of the first four replaces the framework's"""
 
     def requests(self, seed: int, pool: Pool) -> Iterator[Request]:
         """Endless requests, a pure function of the arguments. No two pools or seeds share an input."""
@@ -179,8 +213,10 @@ class Workload(Protocol):
         ...
 
     def measure(self, records: Sequence[Record], windows: Sequence[Window]) -> Mapping[str, float]:
-        """Values of METRICS over the union of disjoint windows. A value that there are too few samples for is left
-        out: missing never means good."""
+        """Values of METRICS over the union of disjoint windows, finite and not negative; `percentile` is the
+        framework's own. A value that there are too few samples for is left out: missing never means good. `records`
+        are those of one load that were due before the last window's end and ended after some window's start. Names
+        that begin with `num_` or `mean_` are diagnostics and need no entry in METRICS."""
         ...
 
 
@@ -213,13 +249,15 @@ class Distance:
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """At most `bound`, over the values of one distance of all replies."""
+    """At most `bound`, over the values of one distance of all replies. No value at all refuses, too."""
 
     distance: str
     statistic: Statistic
     bound: float
     at: float = 0.0
     """threshold of share_at_least"""
+    reason_class: str = ""
+    """type of the refusal; empty = `wrong_` and the distance's name"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +289,12 @@ class Judgement:
 
 
 class Check(Protocol):
-    """`check.py`. `inspect` and `judge` are optional."""
+    """`check.py`. `inspect` and `judge` are optional.
+
+    Optional as well: `group(record)`, a name for its kind of request (a sample of the replies holds every kind in its
+    share, at least one), and `same(first, again)`, distances between two records of one request. Without it the probes
+    use `compare(first.output, again)`, which fits wherever the reference has no `score`.
+    """
 
     LIMITS: Sequence[Limit]
 
@@ -297,7 +340,10 @@ class ReferenceModule(Protocol):
 
 
 class FaultsModule(Protocol):
-    """`faults.py`. At least three faults with `is_wrong`, and one without."""
+    """`faults.py`. At least three faults with `is_wrong`, and one without.
+
+    Optional: `shortened(request)`, a cheap version of a request to try them on.
+    """
 
     FAULTS: Sequence[Fault]
 

@@ -2,6 +2,7 @@
 
 VibeServeError
 |-- SpecError            2    what was declared cannot be run; nothing was spent
+|   `-- ContractError          a file of the target's folder failed, or broke its contract; may come late
 |-- RefusedError         3    a gate refused, or the result is not certified
 |-- GoalMissedError      3    certified, but `--require-goal` was given and a goal is missed
 |-- BudgetError          4    the budget ended before the work did
@@ -39,6 +40,13 @@ class SpecError(VibeServeError):
         super().__init__("\n".join(lines))
 
 
+class ContractError(SpecError):
+    """A file of the target's folder failed, or does not do what its contract says: no candidate's doing, never a score.
+
+    It may come in the middle of a run, which it ends.
+    """
+
+
 class RefusedError(VibeServeError):
     """A gate refused what was offered. `reasons` are the typed refusals as documents."""
 
@@ -68,11 +76,11 @@ class InfraError(VibeServeError):
 
 
 class MissingBaselineError(InfraError):
-    """A required baseline is not installed; the message holds the command that installs it."""
+    """A required baseline is not installed; the message holds the command that installs it, or another next step."""
 
-    def __init__(self, name: str, *, install: str) -> None:
+    def __init__(self, name: str, *, install: str, why: str = "is not installed") -> None:
         self.name = name
-        super().__init__(f"required baseline '{name}' is not installed\nnext: {install}")
+        super().__init__(f"required baseline '{name}' {why}\nnext: {install}")
 
 
 class ServerError(InfraError):

@@ -8,13 +8,16 @@ from typing import Any
 
 from vibeserve.baselines import RAMP_S, WINDOW_S, PeerOptions, calibrate, check_available, get_peer
 from vibeserve.baselines import Bench as CalibrationBench
+from vibeserve.benchmark import window_metrics
+from vibeserve.contract import Record
 from vibeserve.core.documents import from_data
 from vibeserve.core.manifest import BaselineValue
 from vibeserve.progress import Progress
-from vibeserve.rivals import SCREEN_SHARE, Rival
-from vibeserve.roles.workbench import Workbench
+from vibeserve.rivals import SCREEN_SHARE, Rival, screened_by
+from vibeserve.roles.workbench import Workbench, warm_up_requests
+from vibeserve.seeds import scaffold_settings
 from vibeserve.spec import Baseline, Level
-from vibeserve.workloads import Pool, request_stream
+from vibeserve.workloads import Pool
 
 DEFAULT_CONCURRENCY = 16
 """of a workload with open loops only"""
@@ -30,8 +33,9 @@ class Resolved:
     version: str = ""
     dtype: str = ""
     flags: tuple[str, ...] = ()
-    tokens_per_s: float = 0.0
-    """of the calibration's window at the headline load in the chosen dtype; 0 = there was nothing to choose"""
+    speed_per_s: float = 0.0
+    """rate (`rivals.screened_by`) of the calibration's window at the headline load in the chosen dtype; 0 = there was
+    nothing to choose"""
     note: str = ""
     """what the calibration measured, or why it is skipped"""
 
@@ -52,8 +56,8 @@ def resolve_baselines(bench: Workbench, *, progress: Progress) -> list[Resolved]
 def num_interleaved(rows: Sequence[Resolved], *, declared: Mapping[str, Baseline]) -> int:
     """Rivals that certification will measure side by side, as far as calibrations tell."""
     ready = [row for row in rows if row.state == "ready"]
-    best = max((row.tokens_per_s for row in ready), default=0.0)
-    is_slow = {row.name: 0 < row.tokens_per_s < SCREEN_SHARE * best for row in ready}
+    best = max((row.speed_per_s for row in ready), default=0.0)
+    is_slow = {row.name: 0 < row.speed_per_s < SCREEN_SHARE * best for row in ready}
     return sum(1 for row in ready if declared[row.name].required or not is_slow[row.name])
 
 
@@ -83,6 +87,8 @@ def peer_options(bench: Workbench, declared: Baseline, *, dtype: str, flags: Seq
         model_dir=bench.model.path, dtype=dtype, scratch_dir=bench.run_dir / "peers", flags=tuple(flags),
         max_concurrency=max((load.concurrency for load in workload.loads.values()), default=0) or DEFAULT_CONCURRENCY,
         max_sequence_tokens=workload.prompt_tokens_max + workload.output_tokens_max,
+        scaffold=bench.scaffold, scaffold_parameters=scaffold_settings(bench.plan.spec, scaffold=bench.scaffold),
+        allow_engines=tuple(bench.plan.spec.allow_engines),
     )  # fmt: skip
 
 
@@ -95,24 +101,33 @@ def _resolve(bench: Workbench, name: str, declared: Baseline) -> Resolved:
     peer = get_peer(name)
     dtypes = tuple(declared.dtypes) or peer.dtypes
     options = peer_options(bench, declared, dtype=dtypes[0] if dtypes else "", flags=declared.flags)
-    chosen = calibrate(name, options=options, dtypes=dtypes, bench=_calibration_bench(bench, name))
-    speeds = ", ".join(f"{dtype} {speed:g} tok/s" for dtype, speed in chosen.tokens_per_s.items())
+    calibration = _calibration_bench(bench, name)
+    chosen = calibrate(name, options=options, dtypes=dtypes, bench=calibration)
+    speeds = ", ".join(f"{dtype} {speed:g} {calibration.metric.unit}" for dtype, speed in chosen.speeds.items())
     note = f"{chosen.dtype}, calibrated at {chosen.load}: {speeds}" if speeds else chosen.dtype
     return Resolved(
         name=name, state="ready", version=chosen.version, dtype=chosen.dtype, flags=tuple(declared.flags), note=note,
-        tokens_per_s=chosen.tokens_per_s.get(chosen.dtype, 0.0),
+        speed_per_s=chosen.speeds.get(chosen.dtype, 0.0),
     )  # fmt: skip
 
 
 def _calibration_bench(bench: Workbench, name: str) -> CalibrationBench:
     plan = bench.plan
+    bundle = bench.bundle_at(plan.spec.workload.headline_load)
+    metric = screened_by(plan.spec, bench.metrics)
+
+    def speed(records: Sequence[Record], start_s: float, end_s: float) -> float | None:
+        return window_metrics(records, start_s=start_s, end_s=end_s, bundle=bundle).get(metric.name)
+
     return CalibrationBench(
         host=bench.host, tier=bench.tier, engine_cpus=plan.engine_cpus, client_cpus=plan.client_cpus,
-        threads=plan.threads, run_dir=bench.run_dir / name, tokenizer=bench.tokenizer,
+        threads=plan.threads, run_dir=bench.run_dir / name, bundle=bundle, metric=metric, speed=speed,
         load=bench.load_point(plan.spec.workload.headline_load),
-        requests=lambda: request_stream(plan.spec.workload, tokenizer=bench.tokenizer, pool=Pool.visible, seed=0),
+        requests=lambda: map(bundle.plain, bundle.workload.requests(0, Pool.visible)),
+        warm_up=lambda: warm_up_requests(bundle, num=1),
         window_s=WINDOW_S * plan.spec.evaluation.window_scale,
         ramp_s=RAMP_S * plan.spec.evaluation.window_scale,
+        exclusive=bench.lease.exclusive,
     )  # fmt: skip
 
 
@@ -124,6 +139,6 @@ def _rival(bench: Workbench, row: Resolved, declared: Baseline) -> Rival:
     return Rival(
         name=row.name, baseline_class=declared.baseline_class.value, precision=declared.precision.value,
         version=row.version, flags=peer.flags(options), is_required=declared.required, launch=launch,
-        adapter=peer.adapter, model=peer.model_name(options), note=row.note, weight_bits=precision.weight_bits,
-        kv_bits=precision.kv_bits, calibrated_tokens_per_s=row.tokens_per_s,
+        dialect=peer.dialect, model=peer.model_name(options), note=row.note, weight_bits=precision.weight_bits,
+        kv_bits=precision.kv_bits, calibrated_per_s=row.speed_per_s,
     )  # fmt: skip

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
 from vibeserve.benchmark import paired_ratio, pooled_metrics
 from vibeserve.core.manifest import BaselineValue, GoalResult, MetricResult
-from vibeserve.core.nouns import METRICS, Metric, RatioInterval, Role
+from vibeserve.core.nouns import Metric, RatioInterval, Role
 from vibeserve.errors import RefusedError
-from vibeserve.rivals import Rival
+from vibeserve.modalities import Bundle, metrics_of
+from vibeserve.rivals import Rival, screened_by
 from vibeserve.roles.evaluator import Series
 from vibeserve.spec import BaselineClass, Goal, Spec
 
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
 WINNER = "winner"
-SCREENED_BY = "output_throughput"
-"""what a screening window measures"""
 RESAMPLE_SEED = 0
 """of the bootstrap: an interval is a function of the windows"""
 
@@ -30,7 +25,8 @@ class Screened:
     """A baseline that was too slow to be interleaved: one window at the headline load."""
 
     rival: Rival
-    output_throughput: float
+    value: float
+    """of `rivals.screened_by`"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,16 +41,21 @@ class Measured:
     startup_s: dict[str, float]
 
 
-def metric_results(measured: Measured, *, spec: Spec, tokenizer: Tokenizer) -> tuple[MetricResult, ...]:
+def metric_results(measured: Measured, *, spec: Spec, bundle: Bundle) -> tuple[MetricResult, ...]:
     """One row per metric and load for which the winner has a value. A baseline without one has a row without any."""
     pooled = {
-        load: {name: _pooled(starts, spec=spec, tokenizer=tokenizer) for name, starts in entrants.items()}
+        load: {name: _pooled(starts, bundle=bundle) for name, starts in entrants.items()}
         for load, entrants in measured.series.items()
     }
+    metrics = metrics_of(bundle)
+    is_screened = (screened_by(spec, metrics).name, spec.workload.headline_load)
     rows = []
     for load in measured.series:
-        for metric in METRICS.values():
-            row = _row(measured, pooled[load], metric=metric, load=load, spec=spec)
+        for metric in metrics.values():
+            row = _row(
+                measured, pooled[load], metric=metric, load=load, role=role_of(metric.name, load, spec=spec),
+                is_screened=(metric.name, load) == is_screened,
+            )  # fmt: skip
             if row is not None:
                 rows.append(row)
     return tuple(rows)
@@ -75,30 +76,30 @@ def goal_results(metrics: Sequence[MetricResult], *, spec: Spec) -> tuple[GoalRe
     return tuple(_goal(goal, metrics, spec=spec) for goal in spec.goals)
 
 
-def _pooled(starts: Sequence[Series], *, spec: Spec, tokenizer: Tokenizer) -> list[dict[str, float]]:
+def _pooled(starts: Sequence[Series], *, bundle: Bundle) -> list[dict[str, float]]:
     """Metrics over all windows of a start: more requests for the percentiles than one window has."""
     result = []
     for row in starts:
         windows = [(window["start_s"], window["end_s"]) for window in row.windows]
-        metrics = pooled_metrics(row.replies, windows=windows, tokenizer=tokenizer, slo=spec.workload.slo)
+        metrics = pooled_metrics(row.replies, windows=windows, bundle=bundle)
         result.append(metrics | {"peak_memory": max(window["peak_memory"] for window in row.windows)})
     return result
 
 
 def _row(
-    measured: Measured, pooled: dict[str, list[dict[str, float]]], *, metric: Metric, load: str, spec: Spec
-) -> MetricResult | None:
+    measured: Measured, pooled: dict[str, list[dict[str, float]]], *, metric: Metric, load: str, role: Role,
+    is_screened: bool,
+) -> MetricResult | None:  # fmt: skip
+    """`is_screened`: the row in which baselines appear that have no other, because they were not interleaved."""
     value = _value(measured, pooled, metric=metric, name=WINNER)
     if value is None:
         return None
     baselines = [
         _baseline_row(measured, pooled, rival, metric=metric, load=load, ours=value) for rival in measured.rivals
     ]
-    if metric.name == SCREENED_BY and load == spec.workload.headline_load:
-        # what was not interleaved has this one row
+    if is_screened:
         baselines += [_screened_row(item, metric=metric, ours=value) for item in measured.screened]
         baselines += measured.skipped
-    role = role_of(metric.name, load, spec=spec)
     return MetricResult(
         name=metric.name, unit=metric.unit, direction=metric.direction, role=role, load=load, candidate=value,
         baselines=tuple(baselines),
@@ -150,7 +151,7 @@ def _interval(
 
 
 def _screened_row(item: Screened, *, metric: Metric, ours: float) -> BaselineValue:
-    value = item.output_throughput
+    value = item.value
     ratio = metric.ratio(ours, against=value) if value and ours else None
     note = f"one window only, too slow to be interleaved{'; ' + item.rival.note if item.rival.note else ''}"
     return _blank(item.rival, value=value, ratio=ratio, ci_low=None, ci_high=None, note=note, state="screened")

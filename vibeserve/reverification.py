@@ -5,19 +5,23 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
+from vibeserve.accuracy import refuse_unproven, try_faults
 from vibeserve.baselines import check_available
 from vibeserve.benchmark import RealClock
 from vibeserve.certification import Certification, Certifier, Extent, certify_extent
 from vibeserve.core.documents import to_data
 from vibeserve.core.manifest import BaselineValue, Manifest, VerifyResult
 from vibeserve.core.nouns import Refusal
-from vibeserve.core.paths import cache_dir
-from vibeserve.errors import RefusedError
+from vibeserve.core.paths import cache_dir, lease_dir
+from vibeserve.errors import RefusedError, SpecError
 from vibeserve.hardware import HardwareFacts, probe
-from vibeserve.plan import Plan, compile_plan
+from vibeserve.lease import DeviceLease, devices_of
+from vibeserve.modalities.copies import judged_by, own_code
+from vibeserve.plan import Plan, refuse_obstacles
+from vibeserve.plan.unmeasured import compile_unmeasured
 from vibeserve.progress import Progress, QuietProgress
 from vibeserve.resolution import Resolved, load_rivals, resolve_baselines
 from vibeserve.results import WINNER
@@ -25,7 +29,8 @@ from vibeserve.rivals import Rival
 from vibeserve.roles.evaluator import Evaluator
 from vibeserve.roles.judge import Judge
 from vibeserve.roles.workbench import Workbench
-from vibeserve.spec import Sandbox, Spec, Tolerances
+from vibeserve.rules import refuse_own_rules, take_contract
+from vibeserve.spec import Sandbox, Spec
 from vibeserve.weights import materialise
 
 MIN_PAIRS = 6
@@ -35,66 +40,70 @@ BITS_DTYPE = {32: "f32", 16: "bf16"}
 
 
 def reverify(
-    runtime: Path, *, spec: Spec, manifest: Manifest, level: str, progress: Progress | None = None
-) -> VerifyResult:
+    runtime: Path, *, spec: Spec, manifest: Manifest, level: str, progress: Progress | None = None,
+    contract: Path | None = None, is_vouched: bool = False,
+) -> VerifyResult:  # fmt: skip
     """Gates (level accuracy), and measurement beside the certified baselines (performance: one start; full: the
     level's).
 
     `runtime` is the packaged workspace; it is copied, never run in place, and always behind this machine's own wall.
-    Raises RefusedError for an artifact that loosens its own judgement, MissingBaselineError where a required baseline
-    is not installed here, and the typed errors of the machine.
+    `contract` holds the target's own files, where the artifact has some; they run as this process does, and only where
+    the verifier has the same target, or `is_vouched` says that the artifact is its origin's. Raises RefusedError for an
+    artifact that loosens its own judgement, MissingBaselineError where a required baseline is not installed here, and
+    the typed errors of the machine.
     """
-    facts = probe()
-    refuse_own_rules(spec, manifest=manifest, plan_id=_comparable_plan_id(spec, manifest=manifest, facts=facts))
-    # the wall is the verifier's: an artifact does not choose how it is confined
-    plan = compile_plan(replace(spec, sandbox=Sandbox()), facts=facts)
     folder = Path(tempfile.mkdtemp(dir=_scratch(), prefix="verify-"))
     try:
-        target = Path(spec.target.dir) if spec.target.dir else None
-        model = materialise(spec.model, cache=cache_dir(), target_dir=target)
-        bench = Workbench.open(plan, model=model, run_dir=folder)
-        workspace = folder / "workspaces" / WINNER
-        shutil.copytree(runtime, workspace)
-        certifier = Certifier(bench, Judge(bench), Evaluator(bench, RealClock()), progress=progress or QuietProgress())
-        rivals, skipped = _rivals(bench, manifest, level=level, progress=progress or QuietProgress())
-        result = certifier.certify(workspace, rivals=rivals, skipped=skipped, extent=_extent(plan, level=level))
-        return _answer(result, bench=bench, level=level)
+        taken = take_contract(spec, contract=contract, is_vouched=is_vouched, destination=folder / "contract")
+        return _reverify(runtime, spec=taken, manifest=manifest, level=level, folder=folder, progress=progress)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def refuse_own_rules(spec: Spec, *, manifest: Manifest, plan_id: str) -> None:
-    """RefusedError where the artifact's spec is not the one of its manifest, or judges more mildly than this framework.
+def _reverify(
+    runtime: Path, *, spec: Spec, manifest: Manifest, level: str, folder: Path, progress: Progress | None
+) -> VerifyResult:
+    facts = probe()
+    refuse_own_rules(spec, manifest=manifest, plan_id=_comparable_plan_id(spec, manifest=manifest, facts=facts))
+    # the wall is the verifier's: an artifact does not choose how it is confined
+    plan = compile_unmeasured(replace(spec, sandbox=Sandbox()), facts=facts)
+    refuse_obstacles(plan)
+    progress = progress or QuietProgress()
+    lease = DeviceLease(
+        devices_of(plan.spec.hardware, facts), root=lease_dir(), run=f"verify of {spec.target.name}", progress=progress
+    )
+    target = Path(spec.target.dir) if spec.target.dir else None
+    model = materialise(spec.model, cache=cache_dir(), target_dir=target)
+    bench = Workbench.open(plan, model=model, run_dir=folder, lease=lease)
+    progress.event("verify", judged_by(bench.bundle.ref))
+    workspace = folder / "workspaces" / WINNER
+    shutil.copytree(runtime, workspace)
+    certifier = Certifier(bench, Judge(bench), Evaluator(bench, RealClock()), progress=progress)
+    with lease.shared("verify"):
+        _prove_own_check(bench, progress=progress)
+        rivals, skipped = _rivals(bench, manifest, level=level, progress=progress)
+        result = certifier.certify(workspace, rivals=rivals, skipped=skipped, extent=_extent(plan, level=level))
+    return _answer(result, bench=bench, level=level)
 
-    `plan_id` is what this framework compiles the spec to, empty where that cannot be compared.
-    """
-    texts = [f"evaluation.tolerances: {text}" for text in loosened(spec.evaluation.tolerances)]
-    if spec.target.name != manifest.target:
-        texts.append(f"spec.yaml is of target '{spec.target.name}', manifest.json of '{manifest.target}'")
-    if plan_id and plan_id != manifest.plan_id:
-        texts.append(f"spec.yaml compiles to plan {plan_id}, manifest.json claims {manifest.plan_id}")
-    if texts:
-        reasons = [Refusal(gate="spec", reason_class="own_rules", text=text, file="spec.yaml") for text in texts]
-        raise RefusedError("the artifact is judged by rules of its own\n  " + "\n  ".join(texts), reasons=reasons)
 
-
-def loosened(tolerances: Tolerances) -> list[str]:
-    """Every tolerance that is milder than the framework's default."""
-    default = Tolerances()
-    found = []
-    for each in fields(Tolerances):
-        value, limit = getattr(tolerances, each.name), getattr(default, each.name)
-        is_milder = value < limit if each.name.endswith("_min") else value > limit
-        if each.name == "logprob_share":
-            is_milder = value <= 0 or value > limit
-        if is_milder or value != value:
-            found.append(f"{each.name} is {value}, milder than {limit}")
-    return found
+def _prove_own_check(bench: Workbench, *, progress: Progress) -> None:
+    """A check that an artifact brings must refuse wrong outputs here, too. RefusedError where it does not."""
+    if not own_code(bench.bundle.ref):
+        return
+    with progress.busy("verify", "trying the faults of the target's own check"):
+        results = try_faults(
+            bench.bundle.ref, num_threads=bench.host.probe().num_cpus, run_dir=bench.run_dir / "reference"
+        )
+    try:
+        refuse_unproven(results)
+    except SpecError as error:
+        reasons = [Refusal(gate="reference", reason_class="unproven_check", text=text) for text in error.problems]
+        raise RefusedError(str(error), reasons=reasons) from error
 
 
 def _comparable_plan_id(spec: Spec, *, manifest: Manifest, facts: HardwareFacts) -> str:
     """The plan id of `spec` here; empty on other hardware or under another framework, where it differs rightly."""
-    plan = compile_plan(spec, facts=facts)
+    plan = compile_unmeasured(spec, facts=facts)
     same = all(plan.digests.get(name) == manifest.digests.get(name) for name in ("framework", "hardware", "skills"))
     return plan.plan_id if same else ""
 
@@ -143,5 +152,6 @@ def _answer(result: Certification, *, bench: Workbench, level: str) -> VerifyRes
     return VerifyResult(
         level=level, reasons=result.verdict.refusals, accuracy=result.verdict.accuracy,
         metrics=() if level == "accuracy" else result.metrics, not_run=not_run, sandbox_tier=bench.tier.value,
+        judged_by=judged_by(bench.bundle.ref),
         usage={"requests": float(result.num_requests)},
     )  # fmt: skip

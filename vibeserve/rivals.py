@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from vibeserve.contract import Direction, Metric
 from vibeserve.service import Launch
+from vibeserve.spec import Spec
 
 SCREEN_SHARE = 0.7
-"""an optional baseline below this share of the best one's throughput is screened out: measured once, not interleaved"""
+"""an optional baseline below this share of the best one's rate is screened out: measured once, not interleaved"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +26,20 @@ class Rival:
     flags: tuple[str, ...]
     is_required: bool
     launch: Launch
-    adapter: str
+    dialect: str
     model: str
     """name to send in requests; empty = the one that the server lists"""
     note: str = ""
     """what a calibration chose"""
-    calibrated_tokens_per_s: float = 0.0
-    """output throughput of its calibration at the headline load; 0 = not calibrated"""
+    calibrated_per_s: float = 0.0
+    """rate (`screened_by`) of its calibration at the headline load; 0 = not calibrated"""
     weight_bits: float | None = None
     kv_bits: float | None = None
+
+
+def screened_by(spec: Spec, metrics: Mapping[str, Metric]) -> Metric:
+    """The rate that tells slow baselines from fast ones: the headline metric, or request_throughput where that is no
+    rate, since a median latency says little about a server that is too slow for the load."""
+    headline = metrics[spec.goals[0].metric] if spec.goals else metrics["request_throughput"]
+    is_rate = headline.unit.endswith("/s") and headline.direction is Direction.MAX
+    return headline if is_rate else metrics["request_throughput"]

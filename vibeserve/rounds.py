@@ -5,15 +5,15 @@ from __future__ import annotations
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vibeserve.agents import Assembled, ImplementerAgent, JudgeAgent, PlanningState
+from vibeserve.agents import TUNING_CARD, Assembled, ImplementerAgent, JudgeAgent, PlanningState
 from vibeserve.benchmark import Clock, Guard, decide, noise_floor, self_log_ratios
 from vibeserve.checkpoint import CheckpointStore
+from vibeserve.contract import Metric
 from vibeserve.core.nouns import (
-    METRICS,
     Candidate,
     Decision,
     Outcome,
@@ -23,13 +23,13 @@ from vibeserve.core.nouns import (
     Round,
     Verdict,
 )
-from vibeserve.errors import InfraError, RefusedError, ServerError, SpecError, VibeServeError
+from vibeserve.errors import ContractError, InfraError, RefusedError, ServerError, SpecError, VibeServeError
 from vibeserve.progress import Progress
 from vibeserve.roles.evaluator import Entrant, Evaluator, Series
 from vibeserve.roles.judge import Judge, Screening
 from vibeserve.roles.workbench import Workbench
 from vibeserve.service import Server
-from vibeserve.skills import Scaffold, Skill
+from vibeserve.skills import Scaffold, Skill, declared_parameters, pinned_values, resolve
 from vibeserve.workloads import Pool
 
 
@@ -60,11 +60,17 @@ class Team:
     store: CheckpointStore
     progress: Progress
     run_id: str
+    monotonic: Callable[[], float] = time.monotonic
+    """clock of the rounds' seconds: it stands still while the run waits for a device"""
 
     @property
     def headline(self) -> str:
         goals = self.bench.plan.spec.goals
-        return goals[0].metric if goals else "output_throughput"
+        return goals[0].metric if goals else "request_throughput"
+
+    @property
+    def headline_metric(self) -> Metric:
+        return self.bench.metrics[self.headline]
 
     @property
     def headline_load(self) -> str:
@@ -85,9 +91,10 @@ def run_round(
 ) -> RoundResult:
     """One proposal through the inner loop, a refused one revised as often as the budget's attempts allow.
 
-    Never raises for what a candidate does; infrastructure failures become `infra`.
+    Never raises for what a candidate does; infrastructure failures become `infra`. ContractError where a file of the
+    target's folder fails.
     """
-    started_s = time.monotonic()
+    started_s = team.monotonic()
     earlier: list[Round] = []
     current = proposal
     while True:
@@ -106,7 +113,7 @@ def run_round(
         earlier.append(record)
         current = revised
     attempts = tuple(_refused_attempt(refused) for refused in earlier)
-    return replace(result, record=replace(record, refused_attempts=attempts, seconds=time.monotonic() - started_s))
+    return replace(result, record=replace(record, refused_attempts=attempts, seconds=team.monotonic() - started_s))
 
 
 def _refused_attempt(record: Round) -> RefusedAttempt:
@@ -120,7 +127,7 @@ def _refused_attempt(record: Round) -> RefusedAttempt:
 def _attempt(
     team: Team, proposal: Proposal, *, number: int, attempt: int, incumbent: Checkpoint, seed_floor: float
 ) -> RoundResult:
-    """The round's boundary: what goes wrong in here is an outcome, not an exception."""
+    """The round's boundary: what goes wrong in here is an outcome, not an exception; but for ContractError."""
     name = f"r{number:02d}a{attempt}"
     record = Round(
         number=number, proposal=proposal, candidate=None, outcome=Outcome.CRASHED, reason="", attempts=attempt
@@ -129,6 +136,8 @@ def _attempt(
         proposal, offered = _offer(team, proposal, name=name)
         record = replace(record, proposal=proposal, candidate=offered.candidate)
         return _judge_and_measure(team, offered, record=record, incumbent=incumbent, name=name, seed_floor=seed_floor)
+    except ContractError:
+        raise  # the target's own files are broken: no candidate can be judged by them
     except (InfraError, RefusedError, SpecError) as error:
         return RoundResult(record=_failed(record, error, incumbent=incumbent))
 
@@ -157,11 +166,27 @@ def _refuse(*refusals: Refusal) -> Verdict:
 
 def _offer(team: Team, proposal: Proposal, *, name: str) -> tuple[Proposal, Checkpoint]:
     """Implement the proposal (its best variant, where it tunes) and commit it."""
+    _refuse_moved_pins(team, proposal)
     if proposal.variants:
         proposal = _best_variant(team, proposal, name=name)
     workspace = _fresh(team, name)
     team.implementer.implement(proposal, workspace=workspace)
     return proposal, commit(team, workspace, name=name, proposal=proposal)
+
+
+def _refuse_moved_pins(team: Team, proposal: Proposal) -> None:
+    """SpecError where a planner, whoever it is, gives a pinned parameter another value."""
+    declared = declared_parameters(team.scaffold, resolve(proposal.components, team.skills))
+    pins = pinned_values(declared, team.bench.plan.spec.search.pins)
+    offered = proposal.variants or (proposal.parameters,)
+    moved = [
+        f"{name} is pinned to {pin!r}, proposed is {parameters.get(name, declared[name].default)!r}"
+        for name, pin in pins.items()
+        for parameters in offered
+        if parameters.get(name, declared[name].default) != pin
+    ]
+    if moved:
+        raise SpecError("the proposal moves a pinned parameter", problems=moved)
 
 
 def commit(
@@ -183,7 +208,7 @@ def origin_of(proposal: Proposal | None) -> str:
     """Who is credited with an assembled candidate's gain."""
     if proposal is None:
         return "scaffold"
-    return "tuning" if proposal.variants else f"component:{proposal.card}"
+    return "tuning" if proposal.variants or proposal.card == TUNING_CARD else f"component:{proposal.card}"
 
 
 def expected_factor(skills: Sequence[Skill], assembled: Assembled) -> float:
@@ -260,7 +285,7 @@ def _judge_and_measure(
         max_replies=plan.spec.evaluation.num_rescored,
     )  # fmt: skip
     decision = decide(
-        ours.windows, theirs.windows, metric=METRICS[team.headline], seed=seed,
+        ours.windows, theirs.windows, metric=team.headline_metric, seed=seed,
         noise_floor=_noise_floor(team, theirs, incumbent=incumbent, seed_floor=seed_floor, seed=seed),
         min_effect=plan.spec.evaluation.min_effect, guards=guards_of(team),
         complexity=(offered.num_lines, incumbent.num_lines),
@@ -280,7 +305,7 @@ def _noise_floor(team: Team, theirs: Series, *, incumbent: Checkpoint, seed_floo
     if not incumbent.assembled.components:
         return seed_floor
     try:
-        logs = self_log_ratios(theirs.windows, metric=METRICS[team.headline])
+        logs = self_log_ratios(theirs.windows, metric=team.headline_metric)
     except RefusedError:
         return seed_floor  # a window without a value: the decision refuses it by itself
     return noise_floor(logs, seed=seed, num_pairs=len(theirs.windows))
@@ -295,10 +320,9 @@ def _measure(team: Team, server: Server, *, incumbent: Checkpoint, name: str, se
         team.bench.build(incumbent.workspace)
         other = team.bench.serve(incumbent.workspace, name=incumbent.candidate.candidate_id)
         servers.append(other)
-        share = plan.spec.evaluation.tolerances.logprob_share
         return team.evaluator.compare(
             [
-                Entrant(name=each, server=up, logprobs_share=share, is_judged=each == name)
+                Entrant(name=each, server=up, is_ours=True, is_judged=each == name)
                 for each, up in ((name, server), (other.name, other))
             ],
             load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs,
@@ -316,7 +340,7 @@ def guards_of(team: Team) -> list[Guard]:
         is_here = goal.load in ("", team.headline_load)
         limit = goal.max_gib if goal.max_gib is not None else goal.max_ms / 1000 if goal.max_ms is not None else None
         if is_here and (limit is not None or goal.min_per_s is not None):
-            guards.append(Guard(metric=METRICS[goal.metric], max_value=limit, min_value=goal.min_per_s))
+            guards.append(Guard(metric=team.bench.metrics[goal.metric], max_value=limit, min_value=goal.min_per_s))
     return guards
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 MISSING = "???"
@@ -64,15 +65,15 @@ class ModelSource:
     version: str = ""
     """package: exact version"""
     file: str = ""
-    """package: path of the GGUF inside the wheel"""
+    """package: path inside the wheel of a GGUF, or of a folder in transformers' layout, which ends in /"""
     sha256: str = ""
-    """package: digest of that file"""
+    """package: digest of that file; of a folder, over the names and digests of its files"""
     path: str = ""
     """folder: local folder in transformers' layout; relative to the target's folder"""
     seed: int = 0
     """seeded: seed of the random weights"""
-    config: dict[str, float] = field(default_factory=dict)
-    """seeded: sizes for the architecture's transformers configuration"""
+    config: dict[str, Any] = field(default_factory=dict)
+    """seeded: what the architecture's transformers configuration says other than its defaults: sizes, lists, flags"""
 
 
 @dataclass(kw_only=True)
@@ -94,6 +95,50 @@ class LinearState:
 
 
 @dataclass(kw_only=True)
+class SpeechEncoder:
+    """What turns audio into the frames that a decoder attends to; all 0 = the model hears nothing.
+
+    The decoder's sizes are the model's own: every one of its layers also keeps keys and values of all frames.
+    """
+
+    num_layers: int = 0
+    hidden_size: int = 0
+    intermediate_size: int = 0
+    num_heads: int = 0
+    head_dim: int = 0
+    sample_rate_hz: int = 0
+    frames_per_s: float = 0.0
+    """encoder outputs per second of audio"""
+    left_frames: int = 0
+    """frames back that a layer sees; 0 = the whole utterance"""
+    lookahead_frames: int = 0
+    """frames ahead that an output needs, over all layers: it is final when they are there"""
+
+
+@dataclass(kw_only=True)
+class ImageHead:
+    """What turns hidden states into an image; all 0 = the model draws nothing."""
+
+    kind: str = ""
+    """flow: every denoising step runs body and head over all image tokens; tokens: one token a step, then a decoder"""
+    num_layers: int = 0
+    hidden_size: int = 0
+    intermediate_size: int = 0
+    num_heads: int = 0
+    num_kv_heads: int = 0
+    head_dim: int = 0
+    num_tokens: int = 0
+    """positions that one image takes in the sequence"""
+    latent_channels: int = 0
+    latent_height: int = 0
+    latent_width: int = 0
+    patch_size: int = 1
+    """latent pixels to a side of one token"""
+    image_size_px: int = 0
+    """to a side"""
+
+
+@dataclass(kw_only=True)
 class Model:
     id: str = MISSING
     """hub id, or a name of one's own for models that are on no hub"""
@@ -104,6 +149,8 @@ class Model:
     modality: Modality = Modality.text
     dtype: str = "bfloat16"
     """declared precision: weights and KV cache of the same-bytes table"""
+    weight_bits: float = 0.0
+    """stored bits per weight, scales included, of a checkpoint that is quantised; 0 = the dtype's"""
     licence: str = ""
     """SPDX identifier, or the licence's name where it has none"""
     num_parameters: int = 0
@@ -119,8 +166,12 @@ class Model:
     num_kv_heads: int = 0
     head_dim: int = 0
     vocab_size: int = 0
+    tied_embeddings: bool = False
+    """the output matrix is the input's: it is stored, and read in every step, once"""
     max_context_tokens: int = 2048
     linear_state: LinearState = field(default_factory=LinearState)
+    speech_encoder: SpeechEncoder = field(default_factory=SpeechEncoder)
+    image_head: ImageHead = field(default_factory=ImageHead)
     source: ModelSource = field(default_factory=ModelSource)
 
 
@@ -169,18 +220,32 @@ class Load:
     """closed loop: requests in flight"""
     rate_per_s: float = 0.0
     """open loop: mean Poisson arrivals per second"""
+    trace_speed: float = 0.0
+    """open loop of a trace: its own arrivals, so many times as fast as recorded"""
+    output_tokens: int = 0
+    """of every request under this load; 0 = the workload's range"""
+    num_prefixes: int = 0
+    """shared_prefix: different prefixes under this load; 0 = the workload's"""
+    prediction: str = ""
+    """code_edit: kind of prediction under this load; empty = the workload's"""
+    audio_s: float = 0.0
+    """streaming_asr: length of every recording under this load; 0 = the workload's range"""
 
 
 @dataclass(kw_only=True)
 class Slo:
+    """What a request must meet to count for goodput."""
+
     ttft_s: float = 10.0
     tpot_s: float = 0.5
+    e2el_s: float = 0.0
+    """whole reply; 0 = no bound for text, ttft_s for other modalities, whose first output may be the whole one"""
 
 
 @dataclass(kw_only=True)
 class Workload:
     kind: str = MISSING
-    """chat"""
+    """chat, shared_prefix, code_edit, constrained_json, trace, streaming_asr, text_to_image (`docs/workloads.md`)"""
     prompt_tokens_min: int = 128
     prompt_tokens_max: int = 512
     output_tokens_min: int = 64
@@ -194,6 +259,18 @@ class Workload:
     """shared_prefix: different prefixes in use"""
     trace: str = ""
     """trace: JSONL file of requests, relative to the target's folder (`docs/workloads.md`)"""
+    prediction: str = "none"
+    """code_edit: what the client predicts: none, edits (the answer with some tokens edited), pre_edit (the file as it
+    was), exact, useless"""
+    audio_s_min: float = 0.0
+    audio_s_max: float = 0.0
+    """streaming_asr: seconds of one recording, sent in real time"""
+    chunk_s: float = 0.5
+    """streaming_asr: audio in one message of the client"""
+    num_steps: int = 0
+    """text_to_image: denoising steps of one image"""
+    guidance_scale: float = 0.0
+    """text_to_image: classifier-free guidance; above 1 every step runs twice, with the prompt and without"""
     options: dict[str, Any] = field(default_factory=dict)
     """of a workload that the target's folder brings: passed to its workload.py as they are"""
     reuse: str = "none"
@@ -219,7 +296,7 @@ class Agents:
 @dataclass(kw_only=True)
 class Budget:
     level: Level = Level.standard
-    """schedule of measuring: `SCHEDULES` below"""
+    """how long and how often is measured (`docs/architecture.md`)"""
     rounds: int = 4
     """rounds after round 0"""
     attempts: int = 2
@@ -236,6 +313,9 @@ class Search:
     patience: int = 3
     """stop after so many rounds in a row without an accepted candidate"""
     seed: int = 0
+    """of the policy random"""
+    pins: dict[str, float | int | str | bool] = field(default_factory=dict)
+    """parameters of scaffold and components that the search leaves at these values (`docs/sweeps.md`)"""
 
 
 @dataclass(kw_only=True)
@@ -251,6 +331,23 @@ class Tolerances:
     logprob_p99_max: float = 0.3
     logprob_share: int = 8
     """one in so many timed requests carries logprobs"""
+    limits: dict[str, float] = field(default_factory=dict)
+    """bounds by `distance/statistic`, such as `cosine/max`: they replace those of check.py's LIMITS, or add to them"""
+
+
+@dataclass(kw_only=True)
+class Contract:
+    """Evaluators in another language, as programs of the target's folder that speak JSON lines (`docs/contract.md`).
+
+    The words are taken as they are, but for `{python} {model_dir} {device} {dtype}`; the folder is where they run.
+    """
+
+    reference_argv: list[str] = field(default_factory=list)
+    """in place of reference.py"""
+    check_argv: list[str] = field(default_factory=list)
+    """in place of check.py; its limits are `evaluation.tolerances.limits`"""
+    timeout_s: float = 600.0
+    """for one answer; the first one includes loading"""
 
 
 @dataclass(kw_only=True)
@@ -273,6 +370,19 @@ class Evaluation:
 
 
 @dataclass(kw_only=True)
+class DeclaredValue:
+    """A published or earlier figure of a baseline, in the metric's own unit. `plan` bounds ratios by it; a run measures
+    anew."""
+
+    metric: str = MISSING
+    load: str = ""
+    """empty = the workload's headline load"""
+    value: float = 0.0
+    source: str = MISSING
+    """where the figure comes from, and on which machine"""
+
+
+@dataclass(kw_only=True)
 class Baseline:
     baseline_class: BaselineClass = BaselineClass.competent
     required: bool = False
@@ -282,6 +392,7 @@ class Baseline:
     flags: list[str] = field(default_factory=list)
     dtypes: list[str] = field(default_factory=list)
     """weights to choose from by a short calibration; empty = the engine's own file"""
+    declared: list[DeclaredValue] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
@@ -325,8 +436,21 @@ class TargetInfo:
 
     name: str = MISSING
     dir: str = ""
+    inherited_dirs: list[str] = field(default_factory=list)
+    """folders of the targets that this one inherits from, the nearest first"""
     twin: str = ""
+    """target of the same model family that runs on a machine at hand"""
     description: str = ""
+    """one line for lists"""
+
+    def folder_of(self, relative: str) -> Path | None:
+        """The folder that a relative path of this target starts from: the first that has it, else the target's own.
+
+        The target's own folder comes first, then those it inherits from; None for a spec without a target file.
+        """
+        folders = [Path(folder) for folder in (self.dir, *self.inherited_dirs) if folder]
+        having = (folder for folder in folders if relative and (folder / Path(relative).expanduser()).exists())
+        return next(having, folders[0] if folders else None)
 
 
 @dataclass(kw_only=True)
@@ -334,51 +458,36 @@ class Spec:
     """A target after composition."""
 
     target: TargetInfo = field(default_factory=TargetInfo)
+    """about this target: a description and its twin"""
     model: Model = field(default_factory=Model)
+    """what is served: architecture, sizes, dtype, where its weights come from"""
     hardware: Hardware = field(default_factory=Hardware)
+    """what it is served on: devices, memory, rates, cores"""
     parallelism: Parallelism = field(default_factory=Parallelism)
     workload: Workload = field(default_factory=Workload)
+    """the requests: lengths, loads, service levels"""
     agents: Agents = field(default_factory=Agents)
+    """one back end per role"""
     budget: Budget = field(default_factory=Budget)
+    """what a run may take: level of measuring, rounds, attempts, time, money"""
     search: Search = field(default_factory=Search)
+    """how the outer loop chooses, and when it stops"""
     evaluation: Evaluation = field(default_factory=Evaluation)
+    contract: Contract = field(default_factory=Contract)
+    """how candidates are measured and judged"""
     baseline: dict[str, Baseline] = field(default_factory=dict)
+    """the servers to compare with, by name"""
     sandbox: Sandbox = field(default_factory=Sandbox)
+    """the wall around a candidate"""
     host: Host = field(default_factory=Host)
+    """where it is built, served and measured"""
     seed: Seed = field(default_factory=Seed)
+    """what round 0 starts from"""
     goals: list[Goal] = field(default_factory=list)
+    """what to reach: the first is the headline, the others are guards"""
     allow_engines: list[str] = field(default_factory=list)
+    """serving engines that the runtime may import"""
     require_goal: bool = False
+    """exit 3 when the result is certified but a goal is missed"""
     out_dir: str = "artifacts"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """Windows of one certification level (`design` table: windows, pairs, starts)."""
-
-    search_window_s: float
-    search_warmup_s: float
-    search_pairs: int
-    certify_window_s: float
-    certify_warmup_s: float
-    certify_starts: int
-    certify_pairs: int
-    """per start"""
-    screen_window_s: float = 15.0
-    soak_s: float = 0.0
-
-
-SCHEDULES: dict[Level, Schedule] = {
-    Level.quick: Schedule(
-        search_window_s=5.0, search_warmup_s=1.0, search_pairs=5,
-        certify_window_s=10.0, certify_warmup_s=2.0, certify_starts=1, certify_pairs=5, screen_window_s=10.0,
-    ),
-    Level.standard: Schedule(
-        search_window_s=8.0, search_warmup_s=2.0, search_pairs=8,
-        certify_window_s=20.0, certify_warmup_s=2.0, certify_starts=3, certify_pairs=3,
-    ),
-    Level.full: Schedule(
-        search_window_s=30.0, search_warmup_s=5.0, search_pairs=12,
-        certify_window_s=60.0, certify_warmup_s=5.0, certify_starts=3, certify_pairs=8, soak_s=600.0,
-    ),
-}
+    """folder of the artifacts, relative to the working directory"""

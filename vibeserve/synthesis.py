@@ -12,7 +12,7 @@ from typing import Any
 from vibeserve.agents import PlannerAgent, PlanningState
 from vibeserve.benchmark import noise_floor, paired_log_ratios
 from vibeserve.core.documents import from_data, to_data
-from vibeserve.core.nouns import METRICS, Decision, Outcome, Round, Verdict
+from vibeserve.core.nouns import Decision, Outcome, Round, Verdict
 from vibeserve.errors import InfraError, RefusedError
 from vibeserve.journal import Journal
 from vibeserve.roles.evaluator import Entrant, Series
@@ -99,6 +99,7 @@ def synthesize(
             facts=facts, scaffold=team.scaffold, skills=team.skills, incumbent=search.incumbent.assembled,
             spans=search.incumbent.spans,
             records=[entry.record for entry in search.entries], min_effect=plan.spec.evaluation.min_effect,
+            pins=plan.spec.search.pins,
         )  # fmt: skip
         proposal = planner.propose(state)
         if proposal is None:
@@ -141,7 +142,7 @@ def _restored(team: Team, entry: Entry) -> Entry:
 
 def baseline_round(team: Team, *, seed: Seed) -> RoundResult:
     """Round 0: the seed, gated like any candidate, and measured against itself for the noise floor."""
-    started_s = time.monotonic()
+    started_s = team.monotonic()
     workspace = team.bench.run_dir / "workspaces" / "r00a1"
     shutil.rmtree(workspace, ignore_errors=True)
     seed.materialise(workspace)
@@ -159,10 +160,10 @@ def baseline_round(team: Team, *, seed: Seed) -> RoundResult:
     if not verdict.passed:
         raise RefusedError(f"the seed is refused: {verdict.refusals[0].feedback}", reasons=verdict.refusals)
     floor = noise_floor(
-        paired_log_ratios(series["r00a1"].windows, series["r00a1-again"].windows, metric=METRICS[team.headline]),
+        paired_log_ratios(series["r00a1"].windows, series["r00a1-again"].windows, metric=team.headline_metric),
         seed=draw,
     )
-    record = _baseline_record(offered, verdict, series, floor=floor, seconds=time.monotonic() - started_s)
+    record = _baseline_record(offered, verdict, series, floor=floor, seconds=team.monotonic() - started_s)
     return RoundResult(record=record, checkpoint=replace(offered, spans=series["r00a1"].spans), series=series)
 
 
@@ -174,10 +175,9 @@ def _measure_twice(team: Team, offered: Checkpoint, server: Any, *, seed: int) -
         twin = team.bench.serve(offered.workspace, name="r00a1-again")
         servers.append(twin)
         team.clock.declare("r00a1-again", factor=1.0)
-        share = plan.spec.evaluation.tolerances.logprob_share
         return team.evaluator.compare(
             [
-                Entrant(name=each.name, server=each, logprobs_share=share, is_judged=each is server) for each in servers
+                Entrant(name=each.name, server=each, is_ours=True, is_judged=each is server) for each in servers
             ],
             load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs,
             window_s=plan.schedule.search_window_s, warmup_s=plan.schedule.search_warmup_s, profiled="r00a1",

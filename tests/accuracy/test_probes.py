@@ -14,10 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from vibeserve.accuracy import ProbeCheck, ProbeReport, probe_refusals, probe_server, read_probe_report
-from vibeserve.accuracy.probing import CHECKS
+from vibeserve.accuracy import probe_refusals, probe_server, suite_of
+from vibeserve.accuracy.probing import read_probe_report
 from vibeserve.core.paths import data_dir
 from vibeserve.errors import InfraError
+from vibeserve.modalities import Bundle, bundle_ref, open_bundle
+from vibeserve.modalities.probes import ProbeCheck, ProbeReport
+from vibeserve.modalities.text import PROBES
+from vibeserve.spec import Spec, Workload
 
 
 class CannedServer(BaseHTTPRequestHandler):
@@ -62,22 +66,31 @@ def canned_url() -> Iterator[str]:
     server.server_close()
 
 
+def bundle_of(model_dir: Path) -> Bundle:
+    return open_bundle(bundle_ref(Spec(workload=Workload(kind="chat")), model_dir=model_dir))
+
+
 def failed(report: ProbeReport) -> dict[str, str]:
-    return {refusal.reason_class: refusal.text for refusal in probe_refusals(report)}
+    return {refusal.reason_class: refusal.text for refusal in probe_refusals(report, suite=PROBES)}
+
+
+def test_text_brings_its_own_probes(tiny_model_dir: Path) -> None:
+    assert suite_of(bundle_of(tiny_model_dir)) is PROBES
+    assert len(PROBES.checks) == 22
 
 
 def test_every_declared_probe_exists() -> None:
-    from vibeserve.accuracy.probe_checks import CHECK_FUNCTIONS
+    from vibeserve.modalities.text.probe_checks import CHECK_FUNCTIONS
 
-    assert set(CHECK_FUNCTIONS) == set(CHECKS)
+    assert set(CHECK_FUNCTIONS) == set(PROBES.checks)
 
 
 def test_server_that_computes_nothing_fails_what_it_fakes(
     canned_url: str, tiny_model_dir: Path, tmp_path: Path
 ) -> None:
-    report = probe_server(canned_url, model_dir=tiny_model_dir, seed=1, run_dir=tmp_path, timeout_s=60)
+    report = probe_server(canned_url, bundle=bundle_of(tiny_model_dir), seed=1, run_dir=tmp_path, timeout_s=60)
     refused = failed(report)
-    assert [check.name for check in report.checks] == list(CHECKS)
+    assert [check.name for check in report.checks] == list(PROBES.checks)
     assert {"health", "models"}.isdisjoint(refused)
     assert refused["completion"] == "the text is not the decoding of the ids"
     assert refused["max_tokens"] == "8 ids for max_tokens 1"
@@ -94,22 +107,22 @@ def test_server_that_is_gone_fails_every_probe(tiny_model_dir: Path, tmp_path: P
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{holder.getsockname()[1]}"
-        report = probe_server(url, model_dir=tiny_model_dir, seed=1, run_dir=tmp_path, timeout_s=60)
-    assert set(failed(report)) == set(CHECKS)
+        report = probe_server(url, bundle=bundle_of(tiny_model_dir), seed=1, run_dir=tmp_path, timeout_s=60)
+    assert set(failed(report)) == set(PROBES.checks)
 
 
 def test_time_that_is_over_fails_the_rest(canned_url: str, tiny_model_dir: Path, tmp_path: Path) -> None:
-    report = probe_server(canned_url, model_dir=tiny_model_dir, seed=1, run_dir=tmp_path, timeout_s=0)
+    report = probe_server(canned_url, bundle=bundle_of(tiny_model_dir), seed=1, run_dir=tmp_path, timeout_s=0)
     assert set(failed(report).values()) == {"not run: the probes' time was over"}
 
 
 def test_missing_check_is_refused() -> None:
-    complete = ProbeReport(checks=tuple(ProbeCheck(name=name, ok=True) for name in CHECKS))
-    assert probe_refusals(complete) == []
+    complete = ProbeReport(checks=tuple(ProbeCheck(name=name, ok=True) for name in PROBES.checks))
+    assert probe_refusals(complete, suite=PROBES) == []
     shortened = ProbeReport(checks=complete.checks[1:])
-    assert [(refusal.gate, refusal.reason_class, refusal.text) for refusal in probe_refusals(shortened)] == [
-        ("probe", "health", "the check did not run")
-    ]
+    assert [
+        (refusal.gate, refusal.reason_class, refusal.text) for refusal in probe_refusals(shortened, suite=PROBES)
+    ] == [("probe", "health", "the check did not run")]
 
 
 def test_what_is_no_report_is_infrastructure() -> None:
@@ -121,7 +134,7 @@ def test_what_is_no_report_is_infrastructure() -> None:
 
 def test_child_that_cannot_run_is_infrastructure(tmp_path: Path) -> None:
     with pytest.raises(InfraError, match=r"the probes could not run \(exit 1\)\n  \| "):
-        probe_server("http://127.0.0.1:9", model_dir=tmp_path, seed=1, run_dir=tmp_path, timeout_s=5)
+        probe_server("http://127.0.0.1:9", bundle=bundle_of(tmp_path), seed=1, run_dir=tmp_path, timeout_s=5)
 
 
 @pytest.fixture
@@ -165,5 +178,5 @@ def _await_health(url: str, server: subprocess.Popen[bytes]) -> None:
 
 @pytest.mark.slow
 def test_scaffold_passes_every_probe(scaffold_url: str, tiny_model_dir: Path, tmp_path: Path) -> None:
-    report = probe_server(scaffold_url, model_dir=tiny_model_dir, seed=1, run_dir=tmp_path, timeout_s=200)
+    report = probe_server(scaffold_url, bundle=bundle_of(tiny_model_dir), seed=1, run_dir=tmp_path, timeout_s=200)
     assert failed(report) == {}

@@ -14,7 +14,7 @@ from vibeserve.agents.playbook import PlaybookImplementer, PlaybookJudge, Playbo
 from vibeserve.core.documents import digest_tree
 from vibeserve.core.nouns import Proposal
 from vibeserve.errors import SpecError
-from vibeserve.spec import Agent, Agents
+from vibeserve.spec import Agent, Agents, Search
 
 
 @pytest.fixture
@@ -85,10 +85,12 @@ def test_the_judge_adds_nothing(library: Library, tmp_path: Path) -> None:
 
 
 def test_the_declared_back_ends_are_built_and_unknown_ones_refused(library: Library) -> None:
-    planner, implementer, judge = get_agents(Agents(), scaffold=library.scaffold, skills=library.skills)
+    planner, implementer, judge = get_agents(
+        Agents(), search=Search(), scaffold=library.scaffold, skills=library.skills
+    )
     assert isinstance(planner, PlaybookPlanner)
     assert isinstance(implementer, PlaybookImplementer)
     assert isinstance(judge, PlaybookJudge)
     wrong = Agents(judge=Agent(backend="oracle"))
     with pytest.raises(SpecError, match=r"agents\.judge\.backend: unknown back end 'oracle'\n  valid: playbook"):
-        get_agents(wrong, scaffold=library.scaffold, skills=library.skills)
+        get_agents(wrong, search=Search(), scaffold=library.scaffold, skills=library.skills)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from loop_fakes import LIMIT, Library, facts, tried
 
-from vibeserve.agents.playbook import MAX_VARIANTS, TUNING_CARD, PlaybookPlanner
+from vibeserve.agents import TUNING_CARD
+from vibeserve.agents.playbook import MAX_VARIANTS, PlaybookPlanner
 from vibeserve.core.nouns import Outcome, Proposal, RefusedAttempt
 from vibeserve.core.paths import data_dir
 from vibeserve.skills import load_scaffold, load_skills, resolve

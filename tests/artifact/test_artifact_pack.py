@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from artifact_samples import package_sample, sample_contents, sample_golden, sample_manifest, sample_metric
+from numbers_target import numbers_spec, write_target
 
 from vibeserve.artifact import (
     Packaged,
@@ -30,6 +31,8 @@ from vibeserve.core.documents import digest_file
 from vibeserve.core.nouns import Refusal
 from vibeserve.errors import RefusedError, SpecError
 from vibeserve.journal import Journal, read_events
+from vibeserve.modalities import bundle_ref
+from vibeserve.modalities.copies import with_contract
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -72,12 +75,36 @@ def test_everything_reads_back(packaged: Packaged, tmp_path: Path) -> None:
     assert (copy / "runtime" / "model.py").read_text() == "HIDDEN = 64\n"
 
 
+def test_files_that_the_target_brings_travel_with_it_and_are_digested(tmp_path: Path) -> None:
+    base = write_target(tmp_path / "targets/base", workload="", faults="", reference="")
+    own = write_target(tmp_path / "targets/numbers")
+    (own / "__pycache__").mkdir()
+    (own / "__pycache__/check.pyc").write_bytes(b"0")
+    spec = numbers_spec(own)
+    spec.target.inherited_dirs = [str(base)]
+    packaged = package_sample(tmp_path, spec=spec)
+    contract = packaged.path / "contract"
+    assert sorted(path.relative_to(contract).as_posix() for path in contract.rglob("*") if path.is_file()) == [
+        "check.py", "faults.py", "inherited/00/check.py", "inherited/00/target.yaml", "reference.py", "target.yaml",
+        "workload.py",
+    ]  # fmt: skip
+    assert "contract/check.py" in (packaged.path / "SHA256SUMS").read_text()
+    assert len(packaged.manifest.digests["contract"]) == 64
+    ref = bundle_ref(with_contract(read_spec(packaged.path), contract))
+    assert ref.check == f"file:{contract}/check.py" and ref.context.target_dir == str(contract)
+
+
+def test_a_target_that_brings_nothing_has_no_contract_folder(packaged: Packaged) -> None:
+    assert not (packaged.path / "contract").exists() and "contract" not in packaged.manifest.digests
+
+
 def test_the_manifest_uses_the_public_field_names(packaged: Packaged) -> None:
     data = json.loads((packaged.path / "manifest.json").read_text())
     assert set(data) >= {
         "schema_version", "target", "plan_id", "status", "level", "not_run", "reasons", "goals", "authorship",
         "metrics",
-        "accuracy", "sandbox_tier", "hardware", "candidates_tried", "usage", "digests", "provenance", "rounds",
+        "accuracy", "judged_by", "sandbox_tier", "hardware", "candidates_tried", "usage", "digests", "provenance",
+        "rounds",
     }  # fmt: skip
     metric = data["metrics"][0]
     assert (metric["direction"], metric["role"]) == ("max", "headline")

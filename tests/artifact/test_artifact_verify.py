@@ -117,6 +117,8 @@ class Machine:
         self._hardware = HARDWARE if hardware is None else hardware
         self.reasons: tuple[Refusal, ...] = ()
         self.error: Exception | None = None
+        self.accuracy = {"top1_agreement": 0.99}
+        self.judged_by = ""
 
     def identity(self) -> dict[str, Any]:
         self.calls.append("identity")
@@ -127,7 +129,9 @@ class Machine:
         if self.error:
             raise self.error
         metrics = (sample_metric("output_throughput", peer=self._peer),) if level in ("performance", "full") else ()
-        return VerifyResult(level=level, metrics=metrics, accuracy={"top1_agreement": 0.99}, reasons=self.reasons)
+        return VerifyResult(
+            level=level, metrics=metrics, accuracy=self.accuracy, reasons=self.reasons, judged_by=self.judged_by
+        )
 
     def verify(self, artifact: Path, *, level: str = "performance") -> Verification:
         return verify(artifact, level=level, identity=self.identity, reverify=self.reverify)
@@ -172,6 +176,15 @@ def test_other_hardware_is_not_compared(packaged: Packaged) -> None:
     )
 
 
+def test_a_verdict_says_by_whose_check_it_is(packaged: Packaged) -> None:
+    machine = Machine()
+    machine.accuracy = {"cosine_max": 0.0021, "num": 4.0}
+    machine.judged_by = "judged by the target's own check.py, sha256 ab"
+    done = machine.verify(packaged.path, level="accuracy")
+    assert "; accuracy cosine_max 0.0021, num 4; judged by the target's own check.py, sha256 ab; " in done.line
+    assert verification_data(done)["judged_by"] == "judged by the target's own check.py, sha256 ab"
+
+
 def test_accuracy_reasons_refuse(packaged: Packaged) -> None:
     machine = Machine()
     machine.reasons = (Refusal(gate="accuracy", reason_class="top1_agreement", text="0.9 of 0.97"),)
@@ -206,7 +219,8 @@ def test_the_documents_fields(packaged: Packaged) -> None:
     assert set(data) >= {
         "schema_version", "target", "plan_id", "status", "level", "not_run", "reasons", "goals", "authorship",
         "metrics",
-        "accuracy", "sandbox_tier", "hardware", "candidates_tried", "usage", "verdict", "claims", "performance",
+        "accuracy", "judged_by", "sandbox_tier", "hardware", "candidates_tried", "usage", "verdict", "claims",
+        "performance",
     }  # fmt: skip
     assert data["metrics_are"] == "measured" and data["metrics"][0]["baselines"][0]["class"] == "competent"
     assert data["claims"][0]["state"] == "holds"

@@ -10,8 +10,9 @@ from vibeserve.baselines import PeerOptions, get_peer
 from vibeserve.client import LoadSession
 from vibeserve.core.nouns import LoadPoint, PromptRequest
 from vibeserve.hosts import LocalHost
+from vibeserve.modalities import bundle_ref, open_bundle
 from vibeserve.service import start_server
-from vibeserve.spec import Tier
+from vibeserve.spec import Spec, Tier
 
 NUM_REQUESTS = 6
 MAX_TOKENS = 9
@@ -35,8 +36,8 @@ def test_a_peer_serves_replies_of_exactly_the_asked_length(
     server = start_server(peer.launch(options), host=host, tier=tier, cpus=(), threads=1, run_dir=tmp_path / "run")
     try:
         session = LoadSession(
-            base_url=server.base_url, adapter=peer.adapter, model=peer.model_name(options),
-            load=LoadPoint(name="c3", concurrency=3), requests=iter(requests()),
+            bundle=open_bundle(bundle_ref(Spec())), base_url=server.base_url, dialect=peer.dialect,
+            model=peer.model_name(options), load=LoadPoint(name="c3", concurrency=3), requests=iter(requests()),
             join=lambda argv: host.join_argv(server.process, argv),
         )  # fmt: skip
         session.start()

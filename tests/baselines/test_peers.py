@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
+from load_samples import PIECES, reply, text_bundle
+from loop_fakes import FakeServer, RecordingLease
 
 from vibeserve import spec
 from vibeserve.baselines import (
@@ -20,11 +24,12 @@ from vibeserve.baselines import (
     install,
     installed_version,
 )
-from vibeserve.baselines.calibration import tokens_per_s
+from vibeserve.baselines.calibration import refuse_failures
 from vibeserve.baselines.cli import main
 from vibeserve.baselines.installs import MARKER, RECIPES, InstallRecord, declared_requirements, prefix_of, write_shim
+from vibeserve.contract import Record
 from vibeserve.core.documents import write_document
-from vibeserve.core.nouns import Chunk, LoadPoint, PromptRequest, Reply
+from vibeserve.core.nouns import METRICS, LoadPoint, PromptRequest
 from vibeserve.errors import InfraError, MissingBaselineError, SpecError
 from vibeserve.hosts import LocalHost
 
@@ -176,19 +181,38 @@ def test_the_verb_lists_what_is_here_and_what_would_install_the_rest(
     assert any(line.startswith("transformers_cb  competent") for line in lines)
 
 
+def test_an_install_with_json_is_one_document_on_stdout(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def install(name: str, *, log: Callable[[str], None]) -> InstallRecord:
+        log(f"installing {name}")
+        return InstallRecord(name=name, version="1.2", python="python", packages={"a": "1", "b": "2"})
+
+    monkeypatch.setattr("vibeserve.baselines.installs.install", install)
+    assert main(["install", "vllm", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {
+        "schema_version": 1, "name": "vllm", "version": "1.2", "packages": {"a": "1", "b": "2"}
+    }  # fmt: skip
+    assert told.err == "installing vllm\n"
+    assert main(["install", "vllm"]) == 0
+    assert capsys.readouterr().out == "installing vllm\nvllm 1.2 is installed (2 packages)\n"
+
+
 def bench_of(tmp_path: Path) -> Bench:
     def requests() -> Iterator[PromptRequest]:
         raise AssertionError("nothing to choose, so nothing is asked")
 
     return Bench(
         host=LocalHost(), tier=spec.Tier.C, engine_cpus=(0,), client_cpus=(0,), threads=1, run_dir=tmp_path,
-        load=LoadPoint(name="c8", concurrency=8), requests=requests, tokenizer=word_tokenizer(),
+        load=LoadPoint(name="c8", concurrency=8), requests=requests, warm_up=requests, bundle=text_bundle(),
+        metric=METRICS["output_throughput"], speed=lambda *_: None,
     )  # fmt: skip
 
 
 def test_one_dtype_is_no_choice_and_starts_nothing(options: PeerOptions, tmp_path: Path) -> None:
     chosen = calibrate("transformers_cb", options=options, dtypes=("bf16",), bench=bench_of(tmp_path))
-    assert (chosen.dtype, chosen.tokens_per_s, chosen.window_s) == ("bf16", {}, 0.0)
+    assert (chosen.dtype, chosen.speeds, chosen.window_s) == ("bf16", {}, 0.0)
     assert "bfloat16" in chosen.flags
 
 
@@ -203,34 +227,70 @@ def test_the_faster_dtype_is_chosen(
     speeds = {"f32": 21.5, "bf16": 13.25}
     monkeypatch.setattr("vibeserve.baselines.calibration._speed", lambda peer, options, bench: speeds[options.dtype])
     chosen = calibrate("transformers_cb", options=options, dtypes=("f32", "bf16"), bench=bench_of(tmp_path))
-    assert (chosen.dtype, chosen.tokens_per_s, chosen.load, chosen.window_s) == ("f32", speeds, "c8", 10.0)
+    assert (chosen.dtype, chosen.speeds, chosen.load, chosen.window_s) == ("f32", speeds, "c8", 10.0)
+    assert chosen.metric == "output_throughput"
     assert "float32" in chosen.flags
     speeds.update(f32=0.0, bf16=0.0)
-    with pytest.raises(InfraError, match="gave no token in 10 s in any of f32, bf16"):
+    with pytest.raises(InfraError, match="has no output_throughput above 0 in 10 s in any of f32, bf16"):
         calibrate("transformers_cb", options=options, dtypes=("f32", "bf16"), bench=bench_of(tmp_path))
 
 
-def word_tokenizer() -> Tokenizer:
-    from tokenizers import models, pre_tokenizers
+def test_the_measured_load_holds_the_device_and_the_warm_up_does_not(
+    options: PeerOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lease, server = RecordingLease(), FakeServer("peer")
+    loads: list[tuple[str, bool]] = []
 
-    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return tokenizer
+    class Load(FakeLoad):
+        def start(self) -> None:
+            assert not server.is_paused
+            loads.append((self.load.name, lease.is_exclusive))
 
+    class Watching(RecordingLease):
+        def exclusive(self, what: str) -> AbstractContextManager[None]:
+            assert server.is_paused, "it may have to wait, and must not use the device meanwhile"
+            return lease.exclusive(what)
 
-def reply_of(*chunks: tuple[float, str], error: str | None = None) -> Reply:
-    request = PromptRequest(request_id="1", prompt="a", num_prompt_tokens=1, max_tokens=8)
-    return Reply(
-        request=request, scheduled_s=0.0, sent_s=0.0, end_s=9.0, finish_reason="length", usage=None, error=error,
-        chunks=tuple(Chunk(at_s=at_s, text=text) for at_s, text in chunks),
+    def start(*_: object, **__: object) -> FakeServer:
+        server.resume()
+        return server
+
+    monkeypatch.setattr("vibeserve.service.start_server", start)
+    monkeypatch.setattr("vibeserve.client.LoadSession", Load)
+    bench = dataclasses.replace(
+        bench_of(tmp_path), requests=lambda: iter(()), warm_up=lambda: iter(()), exclusive=Watching().exclusive,
+        speed=lambda *_: 1.0, window_s=1.0, ramp_s=0.0,
     )  # fmt: skip
+    calibrate("transformers_cb", options=options, dtypes=("f32", "bf16"), bench=bench)
+    assert loads == [("warm-up", False), ("c8", True)] * 2
+    assert lease.granted == [("exclusive", f"calibration of transformers_cb in {dtype}") for dtype in ("f32", "bf16")]
+    assert server.num_stops == 2
 
 
-def test_speed_counts_the_windows_tokens_of_cut_replies_too() -> None:
-    replies = [reply_of((1.0, "a "), (6.0, "a "), (7.0, "a")), reply_of((9.0, "a a"), (30.0, " a"), error="cut")]
-    assert tokens_per_s(replies, start_s=5.0, end_s=10.0, tokenizer=word_tokenizer()) == 4 / 5
+@dataclasses.dataclass
+class FakeLoad:
+    """A load whose active time jumps by a second at every look, and that ends without a record."""
+
+    load: LoadPoint
+    now_s: float = 0.0
+
+    def __init__(self, *, load: LoadPoint, **_: object) -> None:
+        self.load = load
+
+    def wait(self, *, timeout_s: float) -> None: ...
+
+    def check(self) -> None: ...
+
+    def active_now_s(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+    def stop(self) -> list[Record]:
+        return []
 
 
 def test_a_server_that_refuses_requests_has_no_speed() -> None:
+    whole = reply([(1.0, PIECES[0])])
+    refuse_failures([whole, dataclasses.replace(whole, error="cut")])
     with pytest.raises(InfraError, match="a request of the calibration failed: HTTP 422"):
-        tokens_per_s([reply_of(error="HTTP 422")], start_s=0.0, end_s=10.0, tokenizer=word_tokenizer())
+        refuse_failures([whole, dataclasses.replace(whole, error="HTTP 422")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
-from load_samples import PIECES, requests, word_tokenizer
+from load_samples import PIECES, requests, text_bundle
 
 from vibeserve.benchmark import Contender, interleave, window_metrics
 from vibeserve.benchmark.interleaving import Slice, orders, pressured_pairs
@@ -13,7 +13,6 @@ from vibeserve.client import LoadSession
 from vibeserve.client.stub import Script, StubServer
 from vibeserve.core.nouns import LoadPoint
 from vibeserve.errors import InfraError, ServerError
-from vibeserve.spec import Slo
 
 
 @dataclass
@@ -197,8 +196,9 @@ def test_two_stubs_side_by_side_show_their_scripted_ratio() -> None:
                 name=name,
                 server=server,
                 session=LoadSession(
+                    bundle=text_bundle(),
                     base_url=server.base_url,
-                    adapter="vllm",
+                    dialect="vllm",
                     model="stub",
                     load=LoadPoint(name="c2", concurrency=2),
                     requests=requests(max_tokens=8),
@@ -210,7 +210,7 @@ def test_two_stubs_side_by_side_show_their_scripted_ratio() -> None:
         rows = interleave(rivals, num_pairs=2, window_s=0.5, warmup_s=0.1, seed=1)
         replies = [rival.session.stop() for rival in rivals]  # type: ignore[attr-defined]
     metrics = [
-        window_metrics(own, start_s=s.start_s, end_s=s.end_s, tokenizer=word_tokenizer(), slo=Slo())
+        window_metrics(own, start_s=s.start_s, end_s=s.end_s, bundle=text_bundle())
         for own, row in zip(replies, rows, strict=True)
         for s in row
     ]

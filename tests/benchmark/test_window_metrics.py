@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from load_samples import PIECES, reply, steady_reply, word_tokenizer
+from load_samples import PIECES, reply, steady_reply, text_bundle
 
 from vibeserve.benchmark import pooled_metrics, window_metrics
-from vibeserve.benchmark.metrics import percentile
+from vibeserve.contract import percentile
 from vibeserve.core.nouns import Reply
 from vibeserve.spec import Slo
 
@@ -14,7 +14,7 @@ from vibeserve.spec import Slo
 def metrics(
     replies: list[Reply], *, start_s: float = 0.0, end_s: float = 10.0, slo: Slo | None = None
 ) -> dict[str, float]:
-    return window_metrics(replies, start_s=start_s, end_s=end_s, tokenizer=word_tokenizer(), slo=slo or Slo())
+    return window_metrics(replies, start_s=start_s, end_s=end_s, bundle=text_bundle(slo=slo))
 
 
 def row(num: int, *, ttft_s: float = 0.5, tpot_s: float = 0.1) -> list[Reply]:
@@ -48,6 +48,12 @@ def test_tokens_of_cut_replies_count_and_their_latency_does_not() -> None:
     seen = metrics([cut])
     assert seen["output_throughput"] == pytest.approx(0.2)
     assert seen["num_failed"] == seen["num_finished"] == 0
+
+
+def test_tokens_that_arrived_before_the_window_or_after_it_do_not_count() -> None:
+    whole = reply([(1.0, " the"), (6.0, " quick"), (7.0, " fox")], end_s=9.0)
+    cut = reply([(9.0, " the quick"), (30.0, " fox")], end_s=9.0, error="cut")
+    assert metrics([whole, cut], start_s=5.0, end_s=10.0)["output_throughput"] == 4 / 5
 
 
 def test_failed_replies_have_no_tokens_and_infinite_latency() -> None:
@@ -113,10 +119,10 @@ def test_too_few_samples_give_no_percentile() -> None:
 def test_pooled_windows_count_no_token_twice_and_nothing_between() -> None:
     replies = row(10)
     whole = metrics(replies)
-    pooled = pooled_metrics(replies, windows=[(0.0, 5.0), (5.0, 10.0)], tokenizer=word_tokenizer(), slo=Slo())
+    pooled = pooled_metrics(replies, windows=[(0.0, 5.0), (5.0, 10.0)], bundle=text_bundle())
     assert pooled["num_tokens"] == whole["num_tokens"]
     assert pooled["num_finished"] == whole["num_finished"]
-    holed = pooled_metrics(replies, windows=[(0.0, 2.0), (8.0, 10.0)], tokenizer=word_tokenizer(), slo=Slo())
+    holed = pooled_metrics(replies, windows=[(0.0, 2.0), (8.0, 10.0)], bundle=text_bundle())
     assert holed["num_tokens"] < whole["num_tokens"]
     assert holed["output_throughput"] == pytest.approx(holed["num_tokens"] / 4)
 

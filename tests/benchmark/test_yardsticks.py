@@ -18,7 +18,7 @@ THROUGHPUT = METRICS["output_throughput"]
 
 
 def test_headroom_reaches_a_modest_scripted_rate() -> None:
-    seen = headroom(tokens_per_s=50.0, concurrency=4, duration_s=1.0)
+    seen = headroom(events_per_s=50.0, concurrency=4, duration_s=1.0)
     assert seen.scripted_per_s == 100.0
     assert seen.reached_per_s > 0
     assert seen.num_replies >= 4
@@ -37,7 +37,7 @@ def test_a_generator_that_falls_behind_is_an_infra_error() -> None:
 
 
 def test_an_impossible_rate_is_seen_as_such() -> None:
-    seen = headroom(tokens_per_s=2e6, concurrency=8, duration_s=0.5)
+    seen = headroom(events_per_s=2e6, concurrency=8, duration_s=0.5)
     with pytest.raises(InfraError, match="the load generator has no headroom"):
         seen.check()
 

@@ -1,8 +1,10 @@
-"""`vibeserve +target=...`: what reaches the build, and how sweeps end."""
+"""`vibeserve +target=...`: what reaches the build, and how it ends."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,21 +75,56 @@ def test_a_typed_failure_is_its_exit_code(built: list[Spec], run: Run) -> None:
     assert run("+target=tiny_cpu", "budget.rounds=3")[0] == 4
 
 
-def test_a_sweep_builds_every_job_and_ends_with_the_worst_code(built: list[Spec], run: Run) -> None:
-    code, lines = run("-m", "+target=tiny_cpu,smollm2_cpu", "budget.rounds=3,1")
-    assert code == 4
-    assert [(spec.target.name, spec.budget.rounds) for spec in built] == [
-        ("tiny_cpu", 3),
-        ("tiny_cpu", 1),
-        ("smollm2_cpu", 3),
-        ("smollm2_cpu", 1),
-    ]
-    assert lines[-4:] == [
-        "tiny_cpu: out of time",
-        "tiny_cpu: done",
-        "smollm2_cpu: out of time",
-        "smollm2_cpu: done",
-    ]
+def test_a_sweep_is_handed_over_with_what_the_flags_stand_for(
+    built: list[Spec], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: list[tuple[list[str], bool]] = []
+
+    def run_sweep(overrides: list[str], *, is_json: bool, say: Callable[[str], None]) -> int:
+        swept.append((overrides, is_json))
+        say("a row")
+        return 4
+
+    monkeypatch.setattr("vibeserve.sweeps.run_sweep", run_sweep)
+    assert run("-m", "+target=tiny_cpu", "search=greedy,random", "--require-goal", "--json") == (4, ["a row"])
+    assert swept == [(["-m", "+target=tiny_cpu", "search=greedy,random", "require_goal=true"], True)]
+    assert built == []
+
+
+def test_sigterm_ends_a_build_as_an_interrupt_does(
+    built: list[Spec], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cleaned: list[str] = []
+
+    def run_target(spec: Spec, *, progress: Progress) -> Summary:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return Summary(target="never")
+        finally:
+            # a second one does not break into the clean-up
+            os.kill(os.getpid(), signal.SIGTERM)
+            cleaned.append("servers stopped")
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("vibeserve.build.run_target", run_target)
+    assert main(["+target=tiny_cpu"]) == 130
+    assert capsys.readouterr().err == "vibeserve: interrupted\n"
+    assert cleaned == ["servers stopped"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("more", [[], ["-m", "search=greedy,random"]])
+def test_a_target_needs_its_plus_in_a_run_and_in_a_sweep(
+    more: list[str], built: list[Spec], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["target=tiny_cpu", *more]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, built) == ("", [])
+    assert "'target=tiny_cpu' lacks its plus: a target is added to the configuration" in captured.err
+
+
+def test_an_option_that_a_sweep_does_not_have_is_refused(run: Run) -> None:
+    assert run("-m", "+target=tiny_cpu", "--config-dir=x")[0] == 2
 
 
 def test_hydras_own_questions_are_answered(capfd: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,7 @@ def test_every_listed_verb_exists_and_has_help(verb: str, capsys: pytest.Capture
         ([], "no target given"),
         (["+target=nope"], "no target 'nope'"),
         (["+target=tiny_cpu", "budget.round=1"], "did you mean 'rounds'?"),
-        (["+target=tiny_cpu", "budget.rounds=x"], "budget.rounds: Value 'x' of type 'str' could not be converted"),
+        (["+target=tiny_cpu", "budget.rounds=x"], "budget.rounds=x: expected a whole number, got 'x'"),
         (["plam", "tiny_cpu"], "unknown verb 'plam'; did you mean 'plan'?"),
         (["tiny_cpu"], "next: vibeserve +target=tiny_cpu"),
         (["--jsn", "+target=tiny_cpu"], "unknown option '--jsn'; did you mean '--json'?"),
@@ -115,7 +115,7 @@ def test_with_json_the_error_is_a_document_too(capsys: pytest.CaptureFixture[str
     assert main(["plan", "nope", "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert (error["class"], error["exit_code"], error["next"]) == ("SpecError", 2, "vibeserve list")
-    assert "valid: smollm2_cpu, tiny_cpu" in error["problems"]
+    assert any(problem.startswith("valid: ") and "smollm2_cpu" in problem for problem in error["problems"])
 
 
 @pytest.mark.parametrize(

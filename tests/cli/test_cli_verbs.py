@@ -38,7 +38,7 @@ def document(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> A
 
 def test_list_says_what_runs_here_and_why_not(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = {row["name"]: row for row in document(capsys, "list")}
-    assert set(rows) == {"smollm2_cpu", "tiny_cpu", "tiny_l4", "wrong"}
+    assert {"smollm2_cpu", "tiny_cpu", "tiny_l4", "wrong"} < set(rows) and len(rows) >= 19
     tiny = rows["tiny_cpu"]
     assert (tiny["model"], tiny["hardware"], tiny["workload"], tiny["modality"]) == (
         "tiny_llama",
@@ -51,14 +51,23 @@ def test_list_says_what_runs_here_and_why_not(repository: Path, capsys: pytest.C
     assert rows["tiny_l4"]["runnable_here"] is False
     assert "needs 1 x l4 (sm 89)" in rows["tiny_l4"]["why_not"]
     assert rows["wrong"]["runnable_here"] is False
-    assert "targets/wrong.yaml:7:10: $.budget.round: unknown key 'round'" in rows["wrong"]["why_not"]
+    assert rows["llama70b_2xh100"]["hardware"] == "2 x h100"
+    assert rows["json_m3"]["why_not"].startswith(
+        "needs Apple silicon, this is Linux; workload.kind: 'constrained_json'"
+    )
+    assert "needs model.revision before it can be fetched" in rows["json_m3"]["why_not"]
+    assert rows["olmo_cpu"]["why_not"].endswith(
+        "required baseline 'transformers_prefix' has no launcher in this version"
+    )
+    assert {name for name, row in rows.items() if row["runnable_here"]} == {"smollm2_cpu", "tiny_cpu"}
+    assert "targets/wrong.yaml:7:10: budget.round: unknown key 'round'" in rows["wrong"]["why_not"]
     assert all(row["schema_version"] == 1 for row in rows.values())
 
 
 def test_list_as_text(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["target", "model", "hardware", "workload", "runs", "here"]
+    assert lines[0].split() == ["target", "model", "hardware", "workload", "twin", "runs", "here"]
     assert any(line.startswith("tiny_l4") and "no: needs 1 x l4" in line for line in lines)
 
 
@@ -87,15 +96,17 @@ def test_plan_prints_the_document(capsys: pytest.CaptureFixture[str]) -> None:
 def test_plan_as_text_says_what_it_costs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "+target=tiny_cpu", "sandbox=none"]) == 0
     text = capsys.readouterr().out
-    assert "model     tiny_llama, 0.1 M parameters" in text
-    assert "baselines scaffold (naive, required)" in text
+    assert "model       tiny_llama, 0.2 M parameters" in text
+    assert "baselines   scaffold (naive, required)" in text
     assert "synthesize" in text
     assert "about" in text
 
 
-def test_plan_of_other_hardware_is_refused(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", "tiny_l4"]) == 2
-    assert "cannot run on this machine" in capsys.readouterr().err
+def test_other_hardware_is_planned_for_and_not_run(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "tiny_l4"]) == 0
+    assert "no configured host has 1 x l4 (sm 89): local: " in capsys.readouterr().out
+    assert main(["+target=tiny_l4"]) == 5
+    assert "no configured host has 1 x l4 (sm 89): local: " in capsys.readouterr().err
 
 
 def test_doctor_reports_every_check(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,21 +14,24 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from load_samples import PIECES, requests, word_tokenizer
+from load_samples import PIECES, requests, text_bundle, word_tokenizer
 
 import vibeserve
-from vibeserve.client import LoadSession, token_arrivals
+from vibeserve.client import LoadSession
 from vibeserve.client.arrivals import poisson_arrivals
 from vibeserve.client.stub import Script, StubServer
 from vibeserve.core.nouns import LoadPoint, PromptRequest, Reply
 from vibeserve.errors import InfraError
+from vibeserve.modalities.text.tokens import token_arrivals
 
 IDS = tuple(word_tokenizer().encode(piece).ids[0] for piece in PIECES)
 C2 = LoadPoint(name="c2", concurrency=2)
 
 
 def session(server: StubServer, *, load: LoadPoint = C2, **options: object) -> LoadSession:
-    defaults: dict[str, object] = {"requests": requests(), "adapter": "vllm", "model": "stub"}
+    defaults: dict[str, object] = {
+        "bundle": text_bundle(), "requests": requests(), "dialect": "vllm", "model": "stub",
+    }  # fmt: skip
     return LoadSession(base_url=server.base_url, load=load, **(defaults | options))  # type: ignore[arg-type]
 
 
@@ -192,7 +195,8 @@ def test_nobody_listening_is_an_error_per_request() -> None:
         holder.bind(("127.0.0.1", 0))
         load = LoadSession(
             base_url=f"http://127.0.0.1:{holder.getsockname()[1]}",
-            adapter="vllm",
+            bundle=text_bundle(),
+            dialect="vllm",
             model="m",
             load=C2,
             requests=requests(num=2),
@@ -270,7 +274,8 @@ def test_the_generator_joins_the_network_of_its_server() -> None:
 def test_a_generator_that_cannot_start_says_why() -> None:
     load = LoadSession(
         base_url="http://127.0.0.1:9",
-        adapter="vllm",
+        bundle=text_bundle(),
+        dialect="vllm",
         model="m",
         load=C2,
         requests=requests(),
@@ -282,11 +287,15 @@ def test_a_generator_that_cannot_start_says_why() -> None:
 
 def test_a_load_is_either_closed_or_open() -> None:
     for load in (LoadPoint(name="none"), LoadPoint(name="both", concurrency=1, rate_per_s=1.0)):
-        with pytest.raises(ValueError, match="exactly one of concurrency and rate_per_s"):
-            LoadSession(base_url="http://x", adapter="vllm", model="m", load=load, requests=requests())
+        with pytest.raises(ValueError, match="exactly one of concurrency, rate_per_s and trace_speed"):
+            LoadSession(
+                bundle=text_bundle(), base_url="http://x", dialect="vllm", model="m", load=load, requests=requests()
+            )
 
 
 def test_an_unused_session_has_nothing_to_stop() -> None:
-    load = LoadSession(base_url="http://x", adapter="vllm", model="m", load=C2, requests=requests())
+    load = LoadSession(
+        bundle=text_bundle(), base_url="http://x", dialect="vllm", model="m", load=C2, requests=requests()
+    )
     with pytest.raises(InfraError, match="is not started"):
         load.mark()

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from enum import Enum
+from pathlib import Path
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from vibeserve import spec as spec_module
+from vibeserve.cli.main import main
 from vibeserve.config import compose_spec, list_targets
-from vibeserve.config.schema import composed_schema, field_notes, target_schema
+from vibeserve.config.schema import composed_schema, field_notes, group_schema, target_schema
 from vibeserve.config.schema_files import schema_texts
+from vibeserve.config.wording import schema_faults
+from vibeserve.config.yaml_text import read_yaml
 from vibeserve.core.documents import to_data
 from vibeserve.core.paths import data_dir
 from vibeserve.spec import Load
@@ -38,6 +44,67 @@ def test_both_are_valid_draft_2020_12() -> None:
     for schema in (composed_schema(), target_schema({"model": ["a"]})):
         Draft202012Validator.check_schema(schema)
         assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's repository with a model of its own; the working directory is a folder in it."""
+    for folder in ("targets", "src", "conf/model"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "own.yaml").write_text("id: own\narchitecture: llama\n")
+    monkeypatch.chdir(tmp_path / "src")
+    return tmp_path
+
+
+def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> Any:
+    assert main(["schema", *argv]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_options_of_the_repositorys_own_groups_are_in_the_schema(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = printed(capsys, "target")
+    selection = schema["properties"]["defaults"]["items"]["anyOf"][0]["properties"]
+    assert {"own", "tiny_llama"} <= set(selection["override /model"]["enum"])
+    assert selection["/model"] == selection["override /model"]
+    assert "enum" in selection["override /baseline"]["anyOf"][1]["items"]
+
+
+def test_the_schema_is_written_where_editors_find_it(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = repository / "targets" / ".target.schema.json"
+    assert main(["schema", "target", "--output", str(file)]) == 0
+    assert capsys.readouterr().out == f"wrote {file}\n"
+    assert json.loads(file.read_text()) == printed(capsys, "target")
+    done = printed(capsys, "target", "--output", str(file), "--json")
+    assert done == {"schema_version": 1, "name": "target", "file": str(file)}
+    assert [target.name for target in list_targets(repository) if target.origin == "repository"] == []
+
+
+def test_every_schema_that_is_listed_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    names = [row["name"] for row in printed(capsys, "--json")]
+    assert {"target", "spec", "manifest", "model", "baseline"} <= set(names)
+    for name in names:
+        Draft202012Validator.check_schema(printed(capsys, name))
+    assert main(["schema"]) == 0
+    text = capsys.readouterr().out
+    assert [name for name in names if f"\n{name} " not in text] == []
+
+
+@pytest.mark.parametrize(
+    "path", sorted(data_dir("conf").glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}"
+)
+def test_every_shipped_option_fits_the_schema_of_its_group(path: Path) -> None:
+    data = read_yaml(path, shown=path.name).data or {}
+    assert list(schema_faults(data, group_schema(path.parent.name))) == []
+
+
+def test_numbers_have_bounds_and_groups_say_what_they_are() -> None:
+    budget = composed_schema()["properties"]["budget"]
+    assert budget["description"].startswith("what a run may take")
+    assert (budget["properties"]["rounds"]["minimum"], budget["properties"]["rounds"]["maximum"]) == (0, 10_000)
+    docstring = composed_schema()["properties"]["parallelism"]["description"]
+    assert docstring.startswith("How a model is spread over `hardware.count` devices")
 
 
 def test_notes_below_fields_become_descriptions() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 
@@ -20,17 +21,32 @@ RULES: list[tuple[str, object, str]] = [
     ("workload.loads.c4.concurrency", 0, "workload.loads.c4: needs exactly one of concurrency and rate_per_s"),
     ("workload.loads.c4.concurrency", 5, "workload.loads.c4: the name says 4, concurrency is 5"),
     ("workload.loads.c4.concurrency", -1, "workload.loads.c4: negative"),
-    ("workload.kind", "chit", "workload.kind: 'chit' is not valid; did you mean 'chat'? valid: chat"),
+    ("workload.kind", "chit", "workload.kind: 'chit' is not valid; did you mean 'chat'? valid: chat, shared_prefix,"),
+    ("workload.kind", "shared_prefix", "workload.shared_prefix_tokens: a shared_prefix workload needs the length of"),
+    ("workload.kind", "shared_prefix", "workload.reuse: a shared_prefix workload declares `prefix`, else servers may"),
+    ("workload.kind", "trace", "workload.trace: a trace workload needs the path of a JSONL file"),
+    ("workload.kind", "streaming_asr", "workload.audio_s_min: 0 and audio_s_max 0: need 0 < min <= max"),
+    ("workload.kind", "streaming_asr", "'streaming_asr' needs a speech model, model.modality is text"),
+    ("workload.kind", "text_to_image", "'text_to_image' needs an image model, model.modality is text"),
+    ("workload.shared_prefix_tokens", 64, "workload.shared_prefix_tokens: only a shared_prefix workload has it"),
+    ("workload.num_steps", 20, "workload.num_steps: only a text_to_image workload has it, workload.kind is chat"),
+    ("workload.prediction", "omen", "'omen' is not valid; valid: none, edits, pre_edit, exact, useless"),
+    ("workload.loads.c4.trace_speed", 1, "workload.loads.c4: needs exactly one of concurrency and rate_per_s"),
+    ("workload.loads.c4.audio_s", 5, "workload.loads.c4.audio_s: only loads of a streaming_asr workload have one"),
+    ("workload.loads.c4.prediction", "edits", "c4.prediction: only loads of a code_edit workload have one"),
+    ("workload.loads.c4.output_tokens", 600, "prompt_tokens_max + output_tokens_max = 648 is above"),
+    ("model.linear_state.dtype", "int3", "model.linear_state.dtype: 'int3' is not valid; valid: float32,"),
+    ("model.image_head.kind", "paint", "model.image_head.kind: 'paint' is not valid; valid: flow, tokens"),
     ("workload.reuse", "all", "workload.reuse: 'all' is not valid; valid: none, prefix"),
     ("model.modality", Modality.image, "workload.kind: 'chat' needs a text model, model.modality is image"),
     ("model.dtype", "int3", "model.dtype: 'int3' is not valid; valid: float32, bfloat16, float16"),
-    ("model.source.kind", SourceKind.hub, "model.revision: a model from a hub needs the 40 hex digits of a commit"),
     ("model.source.kind", SourceKind.package, "model.source.package: needed when model.source.kind is package"),
     ("model.source.kind", SourceKind.folder, "model.source.path: needed when model.source.kind is folder"),
     ("hardware.kind", "tpu", "hardware.kind: 'tpu' is not valid; did you mean 'cpu'? valid: cpu, cuda, mps"),
     ("agents.judge.backend", "oracle", "agents.judge.backend: 'oracle' is not valid; valid: playbook"),
     ("search.policy", "beem", "search.policy: 'beem' is not valid; valid: greedy"),
-    ("host.kind", "slurm", "host.kind: 'slurm' is not valid; valid: local"),
+    ("host.kind", "slurm", "host.kind: 'slurm' is not valid; valid: local, ssh"),
+    ("host.kind", "ssh", "host.address: a host of kind ssh needs one, such as user@machine"),
     ("seed.kind", "git", "seed.kind: 'git' is not valid; valid: scaffold"),
     ("budget.attempts", 0, "budget.attempts: 0 is below 1"),
     ("budget.wall_s", 0, "budget.wall_s: 0 is not above 0"),
@@ -116,15 +132,65 @@ def test_every_peer_that_may_be_declared_has_a_group_file() -> None:
     from vibeserve.core.paths import data_dir
 
     files = {path.stem for path in (data_dir("conf") / "baseline").glob("*.yaml")}
-    assert set(BASELINES) == files - {"required", "all"}
+    assert set(BASELINES) == files - {"required", "all", "text_cuda"}
 
 
 def test_what_may_be_declared_is_what_exists() -> None:
-    from vibeserve.baselines import PEERS
-    from vibeserve.workloads import WORKLOAD_KINDS
+    from vibeserve.baselines import NO_LAUNCHER, PEERS
+    from vibeserve.workloads import RUNNABLE, WORKLOAD_KINDS
 
-    assert set(WORKLOADS) == set(WORKLOAD_KINDS)
-    assert set(BASELINES) == set(PEERS)
+    assert set(WORKLOADS) - {"custom"} == set(RUNNABLE)
+    assert {kind for kind, modality in WORKLOADS.items() if modality is Modality.text} == set(WORKLOAD_KINDS)
+    assert set(BASELINES) == set(PEERS) | set(NO_LAUNCHER)
+
+
+def test_a_model_on_a_hub_may_wait_for_its_revision(spec: Spec) -> None:
+    spec.model.source.kind = SourceKind.hub
+    assert semantic_problems(spec) == []
+    spec.model.revision = "main"
+    assert semantic_problems(spec) == [
+        "model.revision: a model from a hub needs the 40 hex digits of a commit, so that a run can be repeated"
+    ]
+
+
+def test_sizes_of_a_model_agree(spec: Spec) -> None:
+    spec.model.num_layers, spec.model.num_attention_layers, spec.model.linear_state.num_layers = 4, 2, 3
+    spec.model.num_parameters, spec.model.num_active_parameters = 1000, 2000
+    assert semantic_problems(spec) == [
+        "model.num_layers: 4 is below its 2 attention and 3 linear_state layers",
+        "model.num_active_parameters: 2000 is above num_parameters 1000",
+    ]
+
+
+def test_a_trace_is_replayed_at_a_speed_that_its_load_names(spec: Spec, tmp_path: Path) -> None:
+    trace = tmp_path / "my.jsonl"
+    trace.write_text(
+        '{"arrival_s": 0, "prompt_tokens": 20, "output_tokens": 9}\n'
+        '{"arrival_s": 2, "prompt_tokens": 99, "output_tokens": 9}\n'
+    )
+    spec.workload.kind, spec.workload.trace = "trace", str(trace)
+    spec.workload.loads["x2"] = Load(trace_speed=3)
+    assert semantic_problems(spec) == [
+        "workload.loads.x2: the name says 2, trace_speed is 3",
+        "my.jsonl:2: prompt_tokens 99 is above workload.prompt_tokens_max 48",
+    ]
+
+
+def test_an_image_takes_the_models_own_number_of_tokens() -> None:
+    with pytest.raises(SpecError) as caught:
+        compose_spec(["+target=showo2_cpu", "workload.output_tokens_max=300", "workload.num_steps=0"])
+    steps, tokens = caught.value.problems
+    assert steps.endswith("workload.num_steps: a model that draws by flow needs the number of denoising steps")
+    assert tokens.endswith(
+        "workload.output_tokens_max: 300 is not model.image_head.num_tokens 256; an image takes that many positions"
+    )
+
+
+def test_recordings_have_a_length_and_chunks_shorter_than_it() -> None:
+    with pytest.raises(SpecError) as caught:
+        compose_spec(["+target=moonshine_cpu", "workload.chunk_s=30"])
+    (problem,) = caught.value.problems
+    assert problem.endswith("workload.chunk_s: 30 is not in (0, workload.audio_s_max 20]")
 
 
 def test_peers_are_declared_in_the_class_and_precision_that_they_are() -> None:

@@ -80,8 +80,8 @@ def test_the_golden_replies_are_the_certified_ones(finished: Project) -> None:
     replies = [json.loads(line) for line in lines]
     assert replies and {reply["load"] for reply in replies} == {"c4"}
     assert len({reply["request_id"] for reply in replies}) == len(replies)
-    assert all(8 <= len(reply["served_ids"]) <= 16 for reply in replies)
-    assert all(len(reply["margins"]) == len(reply["served_ids"]) for reply in replies)
+    assert all(8 <= len(reply["output"]["token_ids"]) <= 16 for reply in replies)
+    assert all(len(reply["distances"]["margin"]) == len(reply["output"]["token_ids"]) for reply in replies)
 
 
 def test_the_same_command_again_is_up_to_date(finished: Project) -> None:

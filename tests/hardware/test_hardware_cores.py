@@ -7,15 +7,12 @@ import pytest
 from vibeserve.errors import SpecError
 from vibeserve.hardware import (
     HardwareFacts,
-    decode_step_floor_s,
-    kv_bytes_per_token,
     measure_bandwidth_gb_s,
-    prefill_floor_s,
     probe,
     resolve_cpus,
 )
 from vibeserve.hardware.cores import format_cpus, parse_cpus
-from vibeserve.spec import Hardware, Model
+from vibeserve.spec import Hardware
 
 
 def facts(*cpus: int) -> HardwareFacts:
@@ -63,10 +60,3 @@ def test_bandwidth_is_a_positive_number_and_affinity_stays() -> None:
     before = os.sched_getaffinity(0)
     assert measure_bandwidth_gb_s(probe().cpus[:1], size_mib=16, num_repeats=2) > 0.05
     assert os.sched_getaffinity(0) == before
-
-
-def test_roofline_formulas() -> None:
-    model = Model(id="m", architecture="llama", num_layers=30, num_kv_heads=3, head_dim=64)
-    assert kv_bytes_per_token(model) == 2 * 30 * 3 * 64 * 2
-    assert decode_step_floor_s(weight_bytes=14e9, kv_bytes=1e9, bandwidth_gb_s=15) == pytest.approx(1.0)
-    assert prefill_floor_s(num_tokens=500, num_parameters=1_000_000_000, tflops=1) == pytest.approx(1.0)

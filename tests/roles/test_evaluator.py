@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from load_samples import PIECES, reply, word_tokenizer
-from loop_fakes import FakeServer
+from load_samples import PIECES, reply, requests, text_bundle
+from loop_fakes import FakeServer, RecordingLease
 
 from vibeserve.benchmark import RealClock
-from vibeserve.core.nouns import Reply
+from vibeserve.core.nouns import METRICS, Reply
 from vibeserve.errors import ServerError
 from vibeserve.roles import evaluator as evaluator_module
 from vibeserve.roles.evaluator import Entrant, Evaluator, Series, merged
-from vibeserve.spec import Slo
 from vibeserve.workloads import Pool
 
 
@@ -29,6 +29,7 @@ class FakeSession:
     is_started: bool = False
     now_s: float = 0.0
     num_finished: int = 9
+    logprobs: int = 5
     ended_while_running: bool | None = None
 
     def start(self) -> None:
@@ -46,7 +47,7 @@ class FakeSession:
 
     def finished(self) -> list[Any]:
         self.num_finished += 1
-        return [SimpleNamespace(logprobs=5)] * self.num_finished
+        return list(requests(num=self.num_finished, logprobs=self.logprobs))
 
     def stop(self) -> list[Reply]:
         self.ended_while_running = not self.server.is_paused
@@ -57,14 +58,13 @@ class FakeSession:
 class FakeBench:
     sessions: dict[str, FakeSession] = field(default_factory=dict)
     spans: list[dict[str, float]] = field(default_factory=lambda: [{"queue": 1.0}, {"queue": 2.0, "prefill": 3.0}])
-    tokenizer: Any = field(default_factory=word_tokenizer)
-    plan: Any = field(
-        default_factory=lambda: SimpleNamespace(
-            engine_cpus=(), spec=SimpleNamespace(workload=SimpleNamespace(slo=Slo()))
-        )
-    )
+    bundle: Any = field(default_factory=text_bundle)
+    metrics: Any = field(default_factory=lambda: METRICS)
+    plan: Any = field(default_factory=lambda: SimpleNamespace(engine_cpus=()))
+    lease: RecordingLease = field(default_factory=RecordingLease)
 
     def session(self, server: FakeServer, **_: Any) -> FakeSession:
+        assert self.lease.is_exclusive, "nothing is loaded without the device"
         assert not server.is_paused
         return self.sessions.setdefault(server.name, FakeSession(server))
 
@@ -97,7 +97,7 @@ def test_every_entrant_has_its_windows_and_is_left_paused_with_its_load_ended() 
 
 def test_a_server_that_died_is_named_and_the_other_loads_are_ended() -> None:
     bench = FakeBench()
-    bench.session(FakeServer("a", status=-9))
+    bench.sessions["a"] = FakeSession(FakeServer("a", status=-9))
     dead, alive = FakeServer("a", status=-9), FakeServer("b")
     entrants: Any = [Entrant(name="a", server=dead), Entrant(name="b", server=alive)]  # type: ignore[arg-type]
     with pytest.raises(ServerError, match="server 'a' died: exit status -9 under load"):
@@ -105,6 +105,25 @@ def test_a_server_that_died_is_named_and_the_other_loads_are_ended() -> None:
             entrants, load="c4", pool=Pool.selection, seed=0, num_pairs=3, window_s=1.0, warmup_s=0.0
         )
     assert all(session.ended_while_running is not None for session in bench.sessions.values() if session.is_started)
+
+
+def test_nothing_of_a_comparison_runs_while_it_waits_for_the_device() -> None:
+    servers = [FakeServer("a"), FakeServer("b")]
+    paused: list[bool] = []
+
+    class WatchingLease(RecordingLease):
+        def exclusive(self, what: str) -> AbstractContextManager[None]:
+            paused.extend(server.is_paused for server in servers)
+            return super().exclusive(what)
+
+    bench = FakeBench(lease=WatchingLease())
+    entrants: Any = [Entrant(name=server.name, server=server) for server in servers]  # type: ignore[arg-type]
+    Evaluator(bench, RealClock()).compare(  # type: ignore[arg-type]
+        entrants, load="c4", pool=Pool.selection, seed=0, num_pairs=1, window_s=1.0, warmup_s=0.0
+    )
+    assert paused == [True, True]
+    assert bench.lease.granted == [("exclusive", "windows of a, b")]
+    assert bench.lease.held == []
 
 
 class BrokenClock:
@@ -132,10 +151,40 @@ def test_a_slow_server_goes_on_until_its_replies_can_be_judged(monkeypatch: pyte
     assert bench.sessions["a"].num_finished == evaluator_module.MIN_FINISHED
 
 
+def test_replies_without_what_the_check_asks_for_are_no_evidence_however_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator_module, "EVIDENCE_POLL_S", 0.0)
+    monkeypatch.setattr(evaluator_module, "EVIDENCE_TIMEOUT_S", 5.0)
+    bench, server = FakeBench(), FakeServer("a")
+    bench.sessions["a"] = FakeSession(server, logprobs=0)
+    before = bench.sessions["a"].num_finished
+    Evaluator(bench, RealClock()).compare(  # type: ignore[arg-type]
+        [Entrant(name="a", server=server, is_judged=True)], load="c4", pool=Pool.selection, seed=0, num_pairs=1,  # type: ignore[arg-type]
+        window_s=1.0, warmup_s=0.0,
+    )  # fmt: skip
+    assert bench.sessions["a"].num_finished > before + 1, "it went on until the time was up"
+
+
+def test_only_ours_are_asked_for_what_the_check_needs() -> None:
+    asked: dict[str, bool] = {}
+
+    class AskedBench(FakeBench):
+        def session(self, server: FakeServer, *, is_plain: bool = False, **options: Any) -> FakeSession:
+            asked[server.name] = not is_plain
+            return super().session(server, **options)
+
+    ours, rival = FakeServer("ours"), FakeServer("rival")
+    entrants: Any = [Entrant(name="ours", server=ours, is_ours=True), Entrant(name="rival", server=rival)]  # type: ignore[arg-type]
+    Evaluator(AskedBench(), RealClock()).compare(  # type: ignore[arg-type]
+        entrants, load="c4", pool=Pool.selection, seed=0, num_pairs=1, window_s=1.0, warmup_s=0.0
+    )
+    assert asked == {"ours": True, "rival": False}
+
+
 class Scripted(Evaluator):
     """Halves over scripted windows."""
 
     def __init__(self, values: dict[str, list[dict[str, float]]]) -> None:
+        super().__init__(FakeBench(), RealClock())  # type: ignore[arg-type]
         self.values = values
         self.rounds: list[tuple[float, tuple[str, ...]]] = []
 

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 from loop_fakes import FakeServer, Library, LibrarySeed
+from numbers_target import write_target
 
-from vibeserve.accuracy import Scores
-from vibeserve.accuracy.probing import CHECKS, ProbeCheck, ProbeReport
 from vibeserve.core.nouns import Refusal
-from vibeserve.errors import InfraError, RefusedError, ServerError
+from vibeserve.errors import ContractError, InfraError, RefusedError, ServerError
+from vibeserve.modalities import bundle_ref, open_bundle
+from vibeserve.modalities.probes import ProbeCheck, ProbeReport
+from vibeserve.modalities.text import PROBES
 from vibeserve.roles import judge as judge_module
 from vibeserve.roles.judge import SCREEN_CHECKS, Judge
 from vibeserve.sandbox import Finished
-from vibeserve.spec import Sandbox, Tier, Tolerances
+from vibeserve.spec import Model, Sandbox, Spec, TargetInfo, Tier, Workload
 
 
 @dataclass
@@ -35,10 +37,10 @@ class FakeBench:
         (self.scaffold / "tests").mkdir(parents=True)
         (self.scaffold / "tests" / "test_of_the_scaffold.py").write_text("", encoding="utf-8")
         self.server.process = None
-        evaluation = SimpleNamespace(tolerances=Tolerances())
-        self.plan = SimpleNamespace(spec=SimpleNamespace(allow_engines=[], evaluation=evaluation), client_cpus=(0,))
+        spec = Spec(model=Model(id="tiny", architecture="llama"), workload=Workload(kind="chat"))
+        self.plan = SimpleNamespace(spec=spec, client_cpus=(0,))
+        self.bundle = open_bundle(bundle_ref(spec, model_dir=model))
         self.host = SimpleNamespace(join_argv=lambda *_, **__: [], probe=lambda: SimpleNamespace(num_cpus=1))
-        self.tokenizer = None
 
     def build(self, workspace: Path) -> None:
         if self.build_error:
@@ -58,7 +60,7 @@ def bench(tmp_path: Path) -> FakeBench:
 @pytest.fixture
 def judge(bench: FakeBench, monkeypatch: pytest.MonkeyPatch) -> Judge:
     """All probes pass unless a test says otherwise."""
-    answer_probes(monkeypatch, ProbeReport(checks=tuple(ProbeCheck(name=name, ok=True) for name in CHECKS)))
+    answer_probes(monkeypatch, ProbeReport(checks=tuple(ProbeCheck(name=name, ok=True) for name in PROBES.checks)))
     return Judge(bench)  # type: ignore[arg-type]
 
 
@@ -117,7 +119,7 @@ def test_a_refused_service_file_keeps_its_reasons_and_never_none(
 def test_a_failed_probe_refuses_and_the_server_is_stopped(
     judge: Judge, bench: FakeBench, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checks = tuple(ProbeCheck(name=name, ok=name != "chat", detail="HTTP 404") for name in CHECKS)
+    checks = tuple(ProbeCheck(name=name, ok=name != "chat", detail="HTTP 404") for name in PROBES.checks)
     answer_probes(monkeypatch, ProbeReport(checks=checks))
     screening = judge.screen(workspace, name="r01a1", seed=1)
     assert (screening.server, screening.checks, bench.server.num_stops) == (None, SCREEN_CHECKS, 1)
@@ -142,6 +144,15 @@ def test_a_candidate_that_dies_under_the_probes_is_refused(
     (refusal,) = judge.screen(workspace, name="r01a1", seed=1).refusals
     assert (refusal.gate, refusal.reason_class) == ("probe", "died")
     assert "the last line of the log" in refusal.text
+
+
+def test_a_file_of_the_target_that_fails_is_nobodys_refusal_and_the_server_is_stopped(
+    judge: Judge, bench: FakeBench, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_probes(monkeypatch, ContractError("workload.py:3: ZeroDivisionError: division by zero"))
+    with pytest.raises(ContractError, match=r"workload\.py:3"):
+        judge.screen(workspace, name="r01a1", seed=1)
+    assert bench.server.num_stops == 1
 
 
 # -- the runtime's own tests
@@ -179,6 +190,15 @@ def test_own_tests_run_behind_the_wall_without_the_framework(
     assert wall.env["VIBESERVE_MODEL_DIR"] == str(bench.run_dir / "tiny")
 
 
+def test_a_model_of_another_architecture_is_tested_on_itself(
+    bench: FakeBench, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge, ran = own_tests_of(bench, monkeypatch, Finished(returncode=0, timed_out=False, seconds=1.0, log_tail=""))
+    bench.plan.spec.model.architecture = "mamba2"
+    assert judge.own_tests(workspace) == []
+    assert ran[0][1].env["VIBESERVE_MODEL_DIR"] == str(bench.model.path)
+
+
 @pytest.mark.parametrize(("timed_out", "reason_class"), [(False, "failed"), (True, "timed_out")])
 def test_own_tests_that_do_not_pass_refuse(
     bench: FakeBench, workspace: Path, monkeypatch: pytest.MonkeyPatch, timed_out: bool, reason_class: str
@@ -203,11 +223,6 @@ def test_a_target_of_the_users_own_with_that_name_has_no_say(
 # -- the verdict
 
 
-@pytest.fixture
-def no_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge_module, "rescore", lambda *_, **__: Scores())
-
-
 def classes(judge: Judge, workspace: Path, *, before: Any = None, added: tuple[Refusal, ...] = ()) -> set[str]:
     verdict, _ = judge.verdict(
         [], workspace=workspace, before=before or judge.snapshot(workspace), seed=0, max_replies=0, name="r01a1",
@@ -217,12 +232,10 @@ def classes(judge: Judge, workspace: Path, *, before: Any = None, added: tuple[R
     return {refusal.reason_class for refusal in verdict.refusals}
 
 
-@pytest.mark.usefixtures("no_scores")
 def test_without_evidence_nothing_passes(judge: Judge, workspace: Path) -> None:
-    assert {"missing_scores", "missing_logprobs"} <= classes(judge, workspace)
+    assert classes(judge, workspace) == {"missing_scores", "missing_replies"}
 
 
-@pytest.mark.usefixtures("no_scores")
 def test_a_file_that_changed_while_it_was_measured_refuses(judge: Judge, bench: FakeBench, workspace: Path) -> None:
     before = judge.snapshot(workspace)
     assert "digest_mismatch" not in classes(judge, workspace, before=before)
@@ -233,7 +246,18 @@ def test_a_file_that_changed_while_it_was_measured_refuses(judge: Judge, bench: 
     assert "digest_mismatch" in classes(judge, workspace, before=before)
 
 
-@pytest.mark.usefixtures("no_scores")
+def test_a_contract_that_changed_while_it_was_measured_refuses(
+    judge: Judge, bench: FakeBench, workspace: Path, tmp_path: Path
+) -> None:
+    folder = write_target(tmp_path / "numbers")
+    bench.plan.spec.target = TargetInfo(name="numbers", dir=str(folder))
+    before = judge.snapshot(workspace)
+    (folder / "check.py").write_text("LIMITS = ()\n", encoding="utf-8")
+    verdict, _ = judge.verdict([], workspace=workspace, before=before, seed=0, max_replies=0, name="r01a1")
+    (found,) = [refusal for refusal in verdict.refusals if refusal.gate == "integrity"]
+    assert (found.reason_class, found.text) == ("digest_mismatch", "check.py changed while it was measured")
+
+
 def test_an_agents_refusal_is_one_of_the_verdict(judge: Judge, workspace: Path) -> None:
     added = (Refusal(gate="review", reason_class="unclear", text="no comment"),)
     assert "unclear" in classes(judge, workspace, added=added)

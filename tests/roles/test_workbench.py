@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from load_samples import word_model_dir
 from loop_fakes import FakeServer
 
-from vibeserve.core.nouns import PromptRequest
 from vibeserve.errors import RefusedError, ServerError
 from vibeserve.roles import workbench
 from vibeserve.roles.workbench import Workbench, parse_spans, span_shares
+from vibeserve.spec import Load, Spec, Workload
+from vibeserve.workloads import Pool
 
 
 def test_spans_are_read_from_the_exposition() -> None:
@@ -54,7 +59,6 @@ def bench_with(host: Any, run_dir: Path, **plan: Any) -> Workbench:
         host=host,
         tier=None,
         model=None,
-        tokenizer=None,
         run_dir=run_dir,  # type: ignore[arg-type]
     )
 
@@ -179,25 +183,67 @@ def test_a_copy_that_was_interrupted_is_no_build(
     assert (two / "build/model.so").read_text() == "a"
 
 
-def test_a_failed_warm_up_names_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class FailedSession:
-        def __init__(self, *, requests: Any, **_: Any) -> None:
-            self.requests: list[PromptRequest] = list(requests)
+class FakeLoad:
+    """Takes the place of a load session: keeps how it was made, and answers every request with `errors` in turn."""
 
-        def start(self) -> None: ...
+    made: ClassVar[list[dict[str, Any]]] = []
+    errors: ClassVar[tuple[str | None, ...]] = (None,)
 
-        def wait(self, *, timeout_s: float) -> None: ...
+    def __init__(self, *, requests: Iterator[Any], **options: Any) -> None:
+        self.requests = list(islice(requests, 20))
+        FakeLoad.made.append({"requests": self.requests, **options})
 
-        def stop(self) -> list[Any]:
-            return [SimpleNamespace(error=None), SimpleNamespace(error="HTTP 500")][: len(self.requests)]
+    def start(self) -> None: ...
 
-    monkeypatch.setattr(workbench, "LoadSession", FailedSession)
-    request = PromptRequest(request_id="w", prompt="a", num_prompt_tokens=1, max_tokens=9)
-    monkeypatch.setattr(workbench, "request_stream", lambda *_, **__: iter([request] * 3))
-    spec = SimpleNamespace(workload=None)
+    def wait(self, *, timeout_s: float) -> None: ...
+
+    def stop(self) -> list[Any]:
+        return [SimpleNamespace(error=self.errors[n % len(self.errors)]) for n in range(len(self.requests))]
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """How every load of this test was made."""
+    FakeLoad.made, FakeLoad.errors = [], (None,)
+    monkeypatch.setattr(workbench, "LoadSession", FakeLoad)
+    return FakeLoad.made
+
+
+def text_bench(tmp_path: Path, **workload: Any) -> Workbench:
+    """A bench over text and the tiny tokenizer of the tests."""
+    declared = {"prompt_tokens_min": 20, "prompt_tokens_max": 30, "output_tokens_min": 40, "output_tokens_max": 50}
+    spec = Spec(workload=Workload(kind="chat", **(declared | workload)))
     bench = bench_with(EchoHost(""), tmp_path, spec=spec)
+    return replace(bench, model=SimpleNamespace(path=word_model_dir()))  # type: ignore[arg-type]
+
+
+def test_a_failed_warm_up_names_the_server(tmp_path: Path, loads: list[dict[str, Any]]) -> None:
+    FakeLoad.errors = (None, "HTTP 500")
     with pytest.raises(ServerError, match="server 'r01a1' died: warm-up failed: HTTP 500"):
-        bench.warm_up(server(), model="tiny")
+        text_bench(tmp_path).warm_up(server(), model="tiny")
+
+
+def test_a_warm_up_is_two_short_requests_without_log_probabilities(tmp_path: Path, loads: list[dict[str, Any]]) -> None:
+    text_bench(tmp_path).warm_up(server(), model="tiny", dialect="llama_cpp")
+    (made,) = loads
+    assert [(request.max_tokens, request.logprobs) for request in made["requests"]] == [(8, 0)] * 2
+    assert (made["dialect"], made["model"]) == ("llama_cpp", "tiny")
+
+
+def test_a_load_asks_as_it_is_declared_and_a_rival_is_asked_the_same_without_log_probabilities(
+    tmp_path: Path, loads: list[dict[str, Any]]
+) -> None:
+    bench = text_bench(
+        tmp_path, loads={"c4": Load(concurrency=4), "long": Load(concurrency=4, output_tokens=99)}
+    )  # fmt: skip
+    for load, is_plain in (("c4", False), ("c4", True), ("long", True)):
+        bench.session(server(), load=load, pool=Pool.selection, seed=3, model="tiny", is_plain=is_plain)
+    ours, rival, longer = (made["requests"] for made in loads)
+    assert any(request.logprobs for request in ours) and not any(request.logprobs for request in rival)
+    assert [replace(request, logprobs=0) for request in ours] == rival
+    assert {request.max_tokens for request in longer} == {99}
+    assert all(40 <= request.max_tokens <= 50 for request in ours)
+    assert [made["load"].name for made in loads] == ["c4", "c4", "long"]
 
 
 def test_a_build_step_may_leave_libraries_only(tmp_path: Path) -> None:

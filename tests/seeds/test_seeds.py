@@ -6,15 +6,34 @@ import json
 from pathlib import Path
 
 import pytest
+from scaffold_samples import write_target
 
 from vibeserve.core.documents import digest_tree
+from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
-from vibeserve.seeds import get_seed
-from vibeserve.spec import Modality, Seed
+from vibeserve.seeds import get_seed, scaffold_settings
+from vibeserve.skills import compose_scaffold, write_scaffold
+from vibeserve.spec import Hardware, Load, Modality, Model, Seed, Spec, Workload
+
+TEXT = data_dir("templates") / "runtime/text"
+
+
+def spec_of(*, longest: int, kind: str = "cpu") -> Spec:
+    return Spec(
+        model=Model(id="a", architecture="llama"), hardware=Hardware(name="h", kind=kind),
+        workload=Workload(
+            kind="chat", prompt_tokens_max=longest - 10, output_tokens_max=10, loads={"c1": Load(concurrency=1)}
+        ),
+    )  # fmt: skip
+
+
+def parameters_of(workspace: Path) -> dict[str, object]:
+    values: dict[str, object] = json.loads((workspace / "runtime/assembly.json").read_text())["parameters"]
+    return values
 
 
 def test_the_scaffold_is_a_whole_workspace_and_always_the_same(tmp_path: Path) -> None:
-    seed = get_seed(Seed(), modality=Modality.text)
+    seed = get_seed(Seed(), scaffold=TEXT, settings={})
     assert seed.origin == "scaffold"
     for name in ("one", "two"):
         seed.materialise(tmp_path / name)
@@ -29,9 +48,29 @@ def test_the_scaffold_is_a_whole_workspace_and_always_the_same(tmp_path: Path) -
 
 def test_an_unknown_seed_is_refused_with_the_kinds() -> None:
     with pytest.raises(SpecError, match=r"seed\.kind: unknown seed 'nano'\n  valid: scaffold"):
-        get_seed(Seed(kind="nano"), modality=Modality.text)
+        get_seed(Seed(kind="nano"), scaffold=TEXT, settings={})
 
 
-def test_a_modality_without_a_scaffold_is_refused_with_those_that_have_one() -> None:
-    with pytest.raises(SpecError, match=r"there is no scaffold for 'image'\n  valid: .*text"):
-        get_seed(Seed(), modality=Modality.image)
+@pytest.mark.parametrize(("longest", "expected"), [(600, 2048), (5000, 5000)])
+def test_the_context_holds_the_longest_declared_sequence(longest: int, expected: int, tmp_path: Path) -> None:
+    settings = scaffold_settings(spec_of(longest=longest), scaffold=TEXT)
+    assert settings == {"max_context_tokens": expected}
+    get_seed(Seed(), scaffold=TEXT, settings=settings).materialise(tmp_path / "workspace")
+    assert parameters_of(tmp_path / "workspace")["max_context_tokens"] == expected
+
+
+def test_pins_win_over_what_the_spec_implies(tmp_path: Path) -> None:
+    settings = scaffold_settings(spec_of(longest=5000), scaffold=TEXT)
+    pins = {"max_context_tokens": 8192, "unknown": 1}
+    get_seed(Seed(), scaffold=TEXT, settings=settings, pins=pins).materialise(tmp_path / "workspace")
+    assert parameters_of(tmp_path / "workspace")["max_context_tokens"] == 8192
+
+
+def test_a_custom_model_runs_where_the_hardware_says(tmp_path: Path) -> None:
+    model = Model(id="c", architecture="letters", modality=Modality.custom)
+    target = write_target(tmp_path / "target")
+    scaffold = write_scaffold(compose_scaffold(model, folders=[target]), tmp_path / "scaffold")
+    settings = scaffold_settings(spec_of(longest=600, kind="cuda"), scaffold=scaffold)
+    assert settings == {"device": "cuda"}
+    get_seed(Seed(), scaffold=scaffold, settings=settings).materialise(tmp_path / "workspace")
+    assert parameters_of(tmp_path / "workspace")["device"] == "cuda"

@@ -12,7 +12,7 @@ import pytest
 from vibeserve.core.documents import digest_file
 from vibeserve.errors import SpecError, WeightsError
 from vibeserve.spec import Model, ModelSource, SourceKind
-from vibeserve.weights import end_token_ids, load_tokenizer, materialise, model_problems, read_model_dir, sources
+from vibeserve.weights import end_token_ids, load_tokenizer, materialise, model_problems, read_model_dir
 
 
 @pytest.fixture
@@ -274,4 +274,4 @@ def test_real_package_has_the_declared_size(tmp_path: Path) -> None:
     model_dir = materialise(model, cache=cache_dir())
     assert model_dir.num_parameters == 134515008
     original = model_dir.path / "original" / Path(model.source.file).name
-    assert sources.digest_file(original) == model.source.sha256
+    assert digest_file(original) == model.source.sha256

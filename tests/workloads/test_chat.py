@@ -4,23 +4,16 @@ import itertools
 from pathlib import Path
 
 import pytest
+from stream_samples import take
 
-from vibeserve.core.nouns import PromptRequest
 from vibeserve.errors import SpecError
 from vibeserve.spec import Workload
 from vibeserve.weights import load_tokenizer
-from vibeserve.workloads import Pool, request_stream
+from vibeserve.workloads import Pool
 from vibeserve.workloads.text_pools import paragraphs
 
 SHORT = Workload(kind="chat", prompt_tokens_min=16, prompt_tokens_max=48, output_tokens_min=8, output_tokens_max=16)
 LONG = Workload(kind="chat", prompt_tokens_min=128, prompt_tokens_max=512)
-
-
-def take(
-    num: int, model_dir: Path, workload: Workload, *, pool: Pool = Pool.visible, seed: int = 1, share: int = 0
-) -> list[PromptRequest]:
-    stream = request_stream(workload, tokenizer=load_tokenizer(model_dir), pool=pool, seed=seed, logprobs_share=share)
-    return list(itertools.islice(stream, num))
 
 
 @pytest.mark.parametrize("workload", [SHORT, LONG], ids=["short", "long"])
@@ -93,5 +86,6 @@ def test_impossible_lengths_are_refused(tiny_model_dir: Path, changes: dict[str,
 
 
 def test_unknown_kind_lists_the_known_ones(tiny_model_dir: Path) -> None:
-    with pytest.raises(SpecError, match=r"workload.kind 'chess' is unknown\nnext: one of: chat"):
+    kinds = "chat, code_edit, constrained_json, shared_prefix, trace"
+    with pytest.raises(SpecError, match=rf"workload.kind 'chess' is unknown\nnext: one of: {kinds}$"):
         take(1, tiny_model_dir, Workload(kind="chess"))

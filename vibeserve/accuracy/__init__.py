@@ -1,29 +1,23 @@
-"""Served-path accuracy: what the timed server returned, checked on its face, re-scored by the reference, probed."""
+"""Served-path accuracy: what the timed server returned, inspected, compared with the reference, probed.
+
+Nothing here knows a modality: a bundle's reference, check, faults and probes are reached through `modalities.Bundle`.
+"""
 
 from __future__ import annotations
 
-from vibeserve.accuracy.probing import (
-    ProbeCheck,
-    ProbeReport,
-    probe_argv,
-    probe_refusals,
-    probe_server,
-    read_probe_report,
-)
-from vibeserve.accuracy.replies import reply_refusals
-from vibeserve.accuracy.rescore import rescore
-from vibeserve.accuracy.scores import ReplyScores, Scores, accuracy_refusals
+from vibeserve.accuracy.documents import Scores
+from vibeserve.accuracy.faults import FaultResult, refuse_unproven, try_faults
+from vibeserve.accuracy.judging import Judged, judge_records
+from vibeserve.accuracy.probing import probe_refusals, probe_server, suite_of
 
 __all__ = [
-    "ProbeCheck",
-    "ProbeReport",
-    "ReplyScores",
+    "FaultResult",
+    "Judged",
     "Scores",
-    "accuracy_refusals",
-    "probe_argv",
+    "judge_records",
     "probe_refusals",
     "probe_server",
-    "read_probe_report",
-    "reply_refusals",
-    "rescore",
+    "refuse_unproven",
+    "suite_of",
+    "try_faults",
 ]

@@ -1,4 +1,4 @@
-"""Parent side of the probes: start the child beside the server, read its report, turn what failed into refusals."""
+"""Parent side of the probes: start the bundle's suite beside the server, read its report, refuse by what failed."""
 
 from __future__ import annotations
 
@@ -7,85 +7,53 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from vibeserve.core.documents import from_data
+from vibeserve.core.documents import from_data, write_document
 from vibeserve.core.nouns import Refusal
-from vibeserve.errors import InfraError
+from vibeserve.errors import ContractError, InfraError
+from vibeserve.modalities import Bundle
+from vibeserve.modalities.probes import ProbeJob, ProbeReport, ProbeSuite
 
 GATE = "probe"
-CHECKS = (
-    "health",
-    "live",
-    "metrics",
-    "models",
-    "completion",
-    "stream_equals_whole",
-    "max_tokens",
-    "token_id_prompt",
-    "stop_string",
-    "chat",
-    "chat_stream_equals_whole",
-    "seeded_sampling",
-    "top_p",
-    "logprobs",
-    "long_prompt",
-    "prompt_start_matters",
-    "a_b_a",
-    "disconnect",
-    "bad_request",
-    "unknown_model",
-    "request_id",
-    "json_schema",
+ANY_WORKLOAD = ProbeSuite(
+    program="vibeserve.accuracy.generic_probes",
+    checks=(
+        "health",
+        "live",
+        "metrics",
+        "models",
+        "answers",
+        "a_b_a",
+        "concurrent",
+        "disconnect",
+        "bad_request",
+        "unknown_route",
+        "request_id",
+    ),
 )
-"""every probe, in the order in which they run; a report that lacks one is refused"""
+"""for bundles whose modality brings no probes of its own"""
 GRACE_S = 90.0
 """beyond the child's own deadline: imports and one last request"""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProbeCheck:
-    name: str
-    ok: bool
-    detail: str = ""
-    """why it failed; counts and classes only, never prompt text"""
-    wall_s: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProbeReport:
-    """Document: what the probes found."""
-
-    checks: tuple[ProbeCheck, ...] = ()
-    schema_version: int = 1
-
-
-def probe_argv(base_url: str, *, model_dir: Path, seed: int, timeout_s: float) -> list[str]:
-    """Command line of the child; it reads only the tokenizer from `model_dir` and writes a `ProbeReport` to stdout."""
-    options = [
-        "--base-url",
-        base_url,
-        "--model-dir",
-        str(model_dir),
-        "--seed",
-        str(seed),
-        "--timeout-s",
-        f"{timeout_s:g}",
-    ]
-    return [sys.executable, "-m", "vibeserve.accuracy.probes", *options]
+def suite_of(bundle: Bundle) -> ProbeSuite:
+    """The probes that apply to servers of this bundle."""
+    return bundle.probes or ANY_WORKLOAD
 
 
 def probe_server(
-    base_url: str, *, model_dir: Path, seed: int, run_dir: Path, join: Sequence[str] = (), timeout_s: float = 240.0
+    base_url: str, *, bundle: Bundle, seed: int, run_dir: Path, join: Sequence[str] = (), timeout_s: float = 240.0
 ) -> ProbeReport:
-    """Probe the API at `base_url` (with or without `/v1`) with the stock `openai` client, in a child process.
+    """Probe the API at `base_url` (with or without `/v1`) in a child process.
 
     `join` is a command prefix that enters the server's network namespace. A server that hangs fails the checks that
-    are left; `InfraError` is only for a child that could not do its work.
+    are left. ContractError for what a file of the target does wrong, InfraError for a child that could not do its work.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
-    argv = [*join, *probe_argv(base_url, model_dir=model_dir, seed=seed, timeout_s=timeout_s)]
+    job = run_dir / "probe_job.json"
+    write_document(job, ProbeJob(base_url=base_url, bundle=bundle.ref, seed=seed, timeout_s=timeout_s))
+    argv = [*join, sys.executable, "-m", suite_of(bundle).program, str(job)]
     log = run_dir / "probes.log"
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
     with log.open("wb") as stream:
@@ -98,7 +66,10 @@ def probe_server(
     if done.returncode != 0:
         tail = "\n".join(f"  | {line}" for line in log.read_text(errors="replace").splitlines()[-12:])
         raise InfraError(f"the probes could not run (exit {done.returncode})\n{tail}")
-    return read_probe_report(done.stdout.decode(errors="replace"))
+    report = read_probe_report(done.stdout.decode(errors="replace"))
+    if report.problem:
+        raise ContractError(report.problem)
+    return report
 
 
 def read_probe_report(text: str) -> ProbeReport:
@@ -111,11 +82,11 @@ def read_probe_report(text: str) -> ProbeReport:
         raise InfraError(f"the probes answered no report: {error}") from error
 
 
-def probe_refusals(report: ProbeReport) -> list[Refusal]:
+def probe_refusals(report: ProbeReport, *, suite: ProbeSuite) -> list[Refusal]:
     """One refusal per failed or missing check, of gate `probe`; the class is the check's name."""
     found = {check.name: check for check in report.checks}
     refusals = []
-    for name in CHECKS:
+    for name in suite.checks:
         check = found.get(name)
         if check is None:
             refusals.append(Refusal(gate=GATE, reason_class=name, text="the check did not run"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from vibeserve.agents.moves import TUNING_CARD
 from vibeserve.agents.port import Assembled, ImplementerAgent, JudgeAgent, PlannerAgent, PlanningState, get_agents
 
-__all__ = ["Assembled", "ImplementerAgent", "JudgeAgent", "PlannerAgent", "PlanningState", "get_agents"]
+__all__ = ["TUNING_CARD", "Assembled", "ImplementerAgent", "JudgeAgent", "PlannerAgent", "PlanningState", "get_agents"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -36,6 +36,8 @@ class PlanningState:
     records: Sequence[Round]
     min_effect: float
     """gains below this share are not accepted, so they are not worth a round"""
+    pins: Parameters = field(default_factory=dict)
+    """parameters that the whole search leaves at these values, wherever an assembly declares them so"""
 
 
 class PlannerAgent(Protocol):
@@ -66,13 +68,21 @@ class JudgeAgent(Protocol):
 
 
 def get_agents(
-    declared: spec.Agents, *, scaffold: Path, skills: Sequence[Skill]
+    declared: spec.Agents, *, search: spec.Search, scaffold: Path, skills: Sequence[Skill]
 ) -> tuple[PlannerAgent, ImplementerAgent, JudgeAgent]:
-    """The three agents as declared; a SpecError lists the back ends for an unknown one."""
+    """The three agents as declared, the planner by the search's policy; a SpecError lists what is valid for an unknown
+    one."""
     from vibeserve.agents.playbook import PlaybookImplementer, PlaybookJudge, PlaybookPlanner
+    from vibeserve.agents.random_choice import RandomPlanner
 
     for role in ("planner", "implementer", "judge", "evaluator"):
         backend = getattr(declared, role).backend
         if backend != "playbook":
             raise SpecError(f"agents.{role}.backend: unknown back end '{backend}'", problems=["valid: playbook"])
-    return PlaybookPlanner(), PlaybookImplementer(scaffold, skills=skills), PlaybookJudge()
+    planners: dict[str, Callable[[], PlannerAgent]] = {
+        "greedy": PlaybookPlanner,
+        "random": lambda: RandomPlanner(search.seed),
+    }
+    if search.policy not in planners:
+        raise SpecError(f"search.policy: unknown policy '{search.policy}'", problems=[f"valid: {', '.join(planners)}"])
+    return planners[search.policy](), PlaybookImplementer(scaffold, skills=skills), PlaybookJudge()

@@ -22,7 +22,7 @@ def verify_bytes(artifact: Path, *, expect: str | None = None) -> list[Refusal]:
     refusals: list[Refusal] = []
     found = digest_file(sums_path)
     if expect is not None and found != expect.lower().removeprefix("sha256:"):
-        digests = f"digest {found[:16]}..., expected {expect[:16]}..."
+        digests = f"digest {found}, expected {expect.lower().removeprefix('sha256:')}"
         text = f"{SUMS_NAME} has {digests}: this is not the artifact that its origin published"
         refusals.append(_refusal(SUMS_NAME, text))
     try:
@@ -63,13 +63,15 @@ def _extra_text(name: str) -> str:
 
 
 def _changed_text(name: str, *, recorded: str, found: str) -> str:
-    digests = f"recorded sha256 {recorded[:16]}..., found {found[:16]}..."
+    digests = f"recorded sha256 {recorded}, found {found}"
     if name == "manifest.json":
         return f"manifest.json does not match {SUMS_NAME}: its claims were edited after packaging ({digests})"
     if name.startswith("runtime/"):
         return f"{name} was changed: this is not the runtime that was certified ({digests})"
     if name.startswith("golden/"):
-        return f"{name} does not hold the recorded golden data: prompts, served ids or margins were altered ({digests})"
+        return f"{name} does not hold the recorded golden data: requests, outputs or distances were altered ({digests})"
+    if name.startswith("contract/"):
+        return f"{name} was changed: these are not the rules that the runtime was certified by ({digests})"
     if name.startswith("rounds/") or name == "journal.jsonl":
         return f"{name} was changed: the record of the search is not the one that was packaged ({digests})"
     return f"{name} was changed after packaging ({digests})"

@@ -45,6 +45,7 @@ def read_manifest(artifact: Path) -> Manifest:
     path = artifact / "manifest.json"
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
+        _refuse_other_version(path, data.get("schema_version"))
         return manifest_from_data(data)
     except (FileNotFoundError, NotADirectoryError):
         raise SpecError(
@@ -53,6 +54,14 @@ def read_manifest(artifact: Path) -> Manifest:
         ) from None
     except (json.JSONDecodeError, UnicodeDecodeError, DaciteError, AttributeError, TypeError) as error:
         raise SpecError(f"{path} cannot be read as a manifest: {error}") from error
+
+
+def _refuse_other_version(path: Path, version: Any) -> None:
+    if version != Manifest.schema_version:
+        raise SpecError(
+            f"{path} has schema_version {version}; this version of VibeServe reads {Manifest.schema_version}",
+            hint="use the version that wrote it: its manifest names it under provenance",
+        )
 
 
 def _rename(data: Any) -> Any:

@@ -35,9 +35,13 @@ def read_spec(artifact: Path) -> Spec:
 
     path = artifact / "spec.yaml"
     try:
-        return from_data(Spec, yaml.safe_load(path.read_text(encoding="utf-8")))
+        spec = from_data(Spec, yaml.safe_load(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, yaml.YAMLError, DaciteError, TypeError) as error:
         raise SpecError(f"{path} cannot be read as a composed spec: {error}") from error
+    if spec.workload.trace:
+        # a trace is shipped with the artifact
+        spec.workload.trace = str((artifact / spec.workload.trace).resolve())
+    return spec
 
 
 def read_golden(artifact: Path) -> Golden:

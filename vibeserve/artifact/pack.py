@@ -26,6 +26,10 @@ from vibeserve.core.documents import (
 )
 from vibeserve.core.manifest import Golden, Manifest, RoundRecord
 from vibeserve.journal import Journal
+from vibeserve.modalities.copies import copy_contract
+
+TRACE_DIR = "traffic"
+"""folder of an artifact that holds the trace which its workload replays"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,7 +98,7 @@ def point_latest(target_dir: Path, name: str) -> None:
 def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Manifest:
     from vibeserve.report import render_report
 
-    write_text_atomic(root / "spec.yaml", _yaml(contents.spec))
+    write_text_atomic(root / "spec.yaml", _yaml(_with_own_trace(root, contents.spec)))
     write_document(root / "plan.json", contents.plan)
     shutil.copyfile(journal_path, root / "journal.jsonl")
     _copy_workspace(contents.workspace, root / "runtime")
@@ -103,6 +107,7 @@ def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Ma
         _write_round(root / "rounds" / f"{record.entry.number:04d}", record)
     if contents.golden is not None:
         write_golden(root / "golden", contents.golden)
+    copy_contract(contents.spec, root / "contract")
     contents.checkpoints.bundle(root / "checkpoints.bundle", run=contents.run)
     manifest = replace(
         contents.manifest,
@@ -114,8 +119,17 @@ def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Ma
     return manifest
 
 
+def _with_own_trace(root: Path, spec: Any) -> Any:
+    """`spec` with its trace as a file of the artifact, so that anybody can replay it (`read_spec`)."""
+    if not getattr(spec.workload, "trace", ""):
+        return spec
+    (root / TRACE_DIR).mkdir()
+    copied = shutil.copyfile(spec.workload.trace, root / TRACE_DIR / Path(spec.workload.trace).name)
+    return replace(spec, workload=replace(spec.workload, trace=str(copied.relative_to(root))))
+
+
 def _digests(root: Path) -> dict[str, str]:
-    names = [name for name in ("runtime", "rounds", "golden") if (root / name).is_dir()]
+    names = [name for name in ("runtime", "rounds", "golden", "contract") if (root / name).is_dir()]
     folders = {name: digest_of(digest_tree(root / name, ignore=())) for name in names}
     files = {
         name: digest_file(root / name) for name in ("spec.yaml", "plan.json", "journal.jsonl", "checkpoints.bundle")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vibeserve.artifact.arguments import ArtifactParser
+from vibeserve.arguments import VerbParser
 from vibeserve.artifact.manifest import read_manifest
 from vibeserve.artifact.open import resolve_artifact
 from vibeserve.core.documents import write_text_atomic
@@ -18,7 +18,7 @@ PAGE = "report.html"
 
 def main(argv: Sequence[str]) -> int:
     """Command line of `vibeserve report`."""
-    parser = ArtifactParser("report", description="Render an artifact's report.html again, from its manifest.")
+    parser = VerbParser("report", description="Render an artifact's report.html again, from its manifest.")
     parser.add_argument("path", metavar="PATH", help="artifact folder, such as artifacts/<target>/latest")
     parser.add_argument(
         "--output", metavar="FILE", help="where to write it (default: <plan_id>.report.html beside the artifact)"

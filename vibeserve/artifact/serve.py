@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vibeserve.artifact.arguments import ArtifactParser
+from vibeserve.arguments import VerbParser
 from vibeserve.artifact.integrity import verify_bytes
 from vibeserve.artifact.manifest import read_manifest
 from vibeserve.artifact.open import read_spec, resolve_artifact, unpack_runtime
@@ -128,8 +128,8 @@ def _port(text: str) -> int:
     return value
 
 
-def _parser() -> ArtifactParser:
-    parser = ArtifactParser("serve", description="Start the runtime of an artifact. Ctrl-C ends it.")
+def _parser() -> VerbParser:
+    parser = VerbParser("serve", description="Start the runtime of an artifact. Ctrl-C ends it.")
     parser.add_argument("path", metavar="PATH", help="artifact folder, such as artifacts/smollm2_cpu/latest")
     parser.add_argument("--port", type=_port, default=0, metavar="P", help="TCP port (default: a free one)")
     parser.add_argument(

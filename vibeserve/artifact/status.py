@@ -1,4 +1,4 @@
-"""`vibeserve status`: how far the runs of this folder are, read from their journals without disturbing them."""
+"""`vibeserve status`: how far the runs of this folder are and who carries them out, read without disturbing them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vibeserve.artifact.arguments import ArtifactParser
+from vibeserve.arguments import VerbParser
 from vibeserve.core.documents import to_data
-from vibeserve.core.paths import state_dir
+from vibeserve.core.paths import lease_dir, state_dir
 from vibeserve.journal import Event, JournalError, read_events
+from vibeserve.lease import Owner, lease_lines, lease_rows, living_owner
 
 _MAX_TEXT = 80
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """One run: its journal's folder under `.vibeserve` and its newest event. `fault` says why it cannot be read."""
+    """One run: its journal's folder under `.vibeserve`, what it is doing, and its newest event.
+
+    `state`: running (a process carries it out), finished (it left its artifact), stopped (neither: the same command
+    goes on with it) or unreadable, with the `fault`.
+    """
 
     run: str
     num_events: int
@@ -30,14 +35,18 @@ class RunStatus:
     """seconds since the epoch"""
     last_data: Any = None
     fault: str = ""
+    state: str = "stopped"
+    owner: Owner | None = None
+    """the process that carries it out"""
 
     def line(self, *, now_s: float) -> str:
         if self.fault:
             return f"{self.run}  {self.fault}"
+        state = f"running in pid {self.owner.pid}" if self.owner else self.state
         if not self.num_events:
-            return f"{self.run}  no event yet"
+            return f"{self.run}  {state}, no event yet"
         last = f"last {self.last_kind} {_age(now_s - self.last_at_s)} ago{_facts(self.last_data)}"
-        return f"{self.run}  {self.num_events} events, {last}"
+        return f"{self.run}  {state}, {self.num_events} events, {last}"
 
 
 def run_statuses(state: Path) -> list[RunStatus]:
@@ -48,15 +57,16 @@ def run_statuses(state: Path) -> list[RunStatus]:
 
 def main(argv: Sequence[str]) -> int:
     """Command line of `vibeserve status`."""
-    parser = ArtifactParser("status", description="How far the runs of this folder are.")
+    parser = VerbParser("status", description="How far the runs of this folder are.")
     parser.add_argument("--dir", default=".", metavar="DIR", help="project folder (default: the working directory)")
     arguments = parser.parse_args(argv)
     state = state_dir(Path(arguments.dir))
     statuses = run_statuses(state)
     if arguments.is_json:
-        sys.stdout.write(json.dumps({"schema_version": 1, "runs": to_data(statuses)}, indent=2) + "\n")
+        document = {"schema_version": 1, "runs": to_data(statuses), "leases": lease_rows(lease_dir())}
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
         return 0
-    lines = [status.line(now_s=time.time()) for status in statuses]
+    lines = [*(status.line(now_s=time.time()) for status in statuses), *lease_lines(lease_dir())]
     sys.stdout.write("\n".join(lines or [f"no run in {state}; start one with `vibeserve +target=NAME`"]) + "\n")
     return 0
 
@@ -77,11 +87,21 @@ def _status(path: Path, state: Path) -> RunStatus:
         events: list[Event] = read_events(path)
     except JournalError as error:
         fault = str(error).splitlines()[0]
-        return RunStatus(run=run, num_events=0, last_kind="", last_at_s=path.stat().st_mtime, fault=fault)
+        return RunStatus(
+            run=run, num_events=0, last_kind="", last_at_s=path.stat().st_mtime, fault=fault, state="unreadable"
+        )
+    owner = living_owner(path.parent)
     if not events:
-        return RunStatus(run=run, num_events=0, last_kind="", last_at_s=path.stat().st_mtime)
+        return RunStatus(
+            run=run, num_events=0, last_kind="", last_at_s=path.stat().st_mtime, owner=owner,
+            state="running" if owner else "stopped",
+        )  # fmt: skip
     last = events[-1]
-    return RunStatus(run=run, num_events=len(events), last_kind=last.kind, last_at_s=last.time_s, last_data=last.data)
+    is_finished = any(event.kind == "packaged" for event in events)
+    return RunStatus(
+        run=run, num_events=len(events), last_kind=last.kind, last_at_s=last.time_s, last_data=last.data, owner=owner,
+        state="running" if owner else "finished" if is_finished else "stopped",
+    )  # fmt: skip
 
 
 def _age(seconds: float) -> str:

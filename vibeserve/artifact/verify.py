@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vibeserve.artifact.arguments import ArtifactParser
+from vibeserve.arguments import VerbParser
 from vibeserve.artifact.claims import MAX_REGRESSION, Claim, ClaimState, claim_refusals, judge_claims, overall
 from vibeserve.artifact.integrity import verify_bytes
 from vibeserve.artifact.junit import write_junit
@@ -22,6 +23,8 @@ from vibeserve.errors import RefusedError
 
 LEVELS = ("bytes", "accuracy", "performance", "full")
 DEFAULT_LEVEL = "performance"
+MAX_FIGURES = 3
+"""of a check that is not text's, on the verdict line"""
 
 Reverify = Callable[[Path, str], VerifyResult]
 """(artifact, level accuracy | performance | full) -> what was found"""
@@ -59,8 +62,8 @@ class Verification:
         parts += [_reasons_text(self.reasons)] if self.reasons else ["bytes ok"]
         if not self.reasons and self.manifest.reasons:
             parts.append(_reasons_text(self.manifest.reasons))
-        if self.result is not None and "top1_agreement" in self.result.accuracy:
-            parts.append(f"accuracy top-1 {self.result.accuracy['top1_agreement']:.4f}")
+        if self.result is not None:
+            parts += [text for text in (_accuracy_text(self.result.accuracy), self.result.judged_by) if text]
         parts += [claim.text for claim in self.claims if claim.state is ClaimState.HOLDS]
         detail = f" ({self.hardware_difference})" if self.hardware_difference else ""
         parts.append(f"performance: {self.performance.value}{detail}")
@@ -116,7 +119,8 @@ def verification_data(done: Verification) -> dict[str, Any]:
     manifest = done.manifest
     data: dict[str, Any] = {
         "schema_version": 1, "target": "", "plan_id": "", "level": "", "not_run": [], "goals": [], "authorship": [],
-        "metrics": [], "accuracy": {}, "sandbox_tier": "", "hardware": {}, "candidates_tried": 0, "usage": {},
+        "metrics": [], "accuracy": {}, "judged_by": "", "sandbox_tier": "", "hardware": {}, "candidates_tried": 0,
+        "usage": {},
     }  # fmt: skip
     if manifest is not None:
         certified = to_json_data(manifest)
@@ -126,6 +130,7 @@ def verification_data(done: Verification) -> dict[str, Any]:
             {"not_run": done.result.not_run, "accuracy": done.result.accuracy, "usage": done.result.usage}
         )
         data["sandbox_tier"] = done.result.sandbox_tier or data["sandbox_tier"]
+        data["judged_by"] = done.result.judged_by or data["judged_by"]
     is_measured = done.result is not None and bool(done.result.metrics)
     if done.result is not None and is_measured:
         data["metrics"] = to_json_data(done.result.metrics)
@@ -149,7 +154,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     done = verify(
         resolve_artifact(Path(arguments.path)), level=arguments.level, expect=arguments.expect,
-        max_regression=arguments.max_regression, identity=_identity, reverify=_reverify,
+        max_regression=arguments.max_regression, identity=_identity,
+        reverify=lambda artifact, level: _reverify(artifact, level, is_vouched=arguments.expect is not None),
     )  # fmt: skip
     if arguments.junit:
         write_junit(Path(arguments.junit), done)
@@ -157,22 +163,37 @@ def main(argv: Sequence[str]) -> int:
     return done.exit_code
 
 
-def _parser() -> ArtifactParser:
-    parser = ArtifactParser("verify", description="Check an artifact: its bytes, its gates, its measured claim.")
+def _parser() -> VerbParser:
+    parser = VerbParser("verify", description="Check an artifact: its bytes, its gates, its measured claim.")
     parser.add_argument("path", metavar="PATH", help="artifact folder, such as artifacts/smollm2_cpu/latest")
     parser.add_argument(
         "--level", choices=LEVELS, default=DEFAULT_LEVEL,
         help=f"how much is checked; each level includes those before it (default {DEFAULT_LEVEL})",
     )  # fmt: skip
     parser.add_argument(
-        "--expect", metavar="DIGEST", help="SHA-256 of SHA256SUMS as the artifact's origin published it"
+        "--expect", type=_digest, metavar="DIGEST", help="SHA-256 of SHA256SUMS as the artifact's origin published it"
     )
     parser.add_argument(
         "--max-regression", type=_share, default=MAX_REGRESSION, metavar="SHARE",
         help=f"how far the median may lie below the certified lower bound (default {MAX_REGRESSION})",
     )  # fmt: skip
-    parser.add_argument("--junit", metavar="FILE", help="also write the result as JUnit XML")
+    parser.add_argument("--junit", type=_new_file, metavar="FILE", help="also write the result as JUnit XML")
     return parser
+
+
+def _digest(text: str) -> str:
+    if not re.fullmatch(r"(?i:sha256:)?[0-9a-fA-F]{64}", text):
+        digits = text.lower().removeprefix("sha256:")
+        raise argparse.ArgumentTypeError(f"'{text}' is no SHA-256: it has {len(digits)} characters, not 64 hex digits")
+    return text
+
+
+def _new_file(text: str) -> str:
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        why = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise argparse.ArgumentTypeError(f"cannot write {path}: {why}")
+    return text
 
 
 def _share(text: str) -> float:
@@ -188,7 +209,7 @@ def _identity() -> dict[str, Any]:
     return hardware.identity(hardware.probe())
 
 
-def _reverify(artifact: Path, level: str) -> VerifyResult:
+def _reverify(artifact: Path, level: str, *, is_vouched: bool) -> VerifyResult:
     from vibeserve.artifact.open import read_spec
     from vibeserve.progress import LineProgress
     from vibeserve.reverification import reverify
@@ -196,7 +217,7 @@ def _reverify(artifact: Path, level: str) -> VerifyResult:
     # the answer is on stdout, so that what it does meanwhile is told on stderr
     return reverify(
         artifact / "runtime", spec=read_spec(artifact), manifest=read_manifest(artifact), level=level,
-        progress=LineProgress(sys.stderr),
+        progress=LineProgress(sys.stderr), contract=artifact / "contract", is_vouched=is_vouched,
     )  # fmt: skip
 
 
@@ -210,6 +231,14 @@ def _answer(done: Verification, *, is_json: bool) -> str:
 def _typed(error: RefusedError) -> tuple[Refusal, ...]:
     typed = tuple(reason for reason in error.reasons if isinstance(reason, Refusal))
     return typed or (Refusal(gate="verify", reason_class="refused", text=str(error)),)
+
+
+def _accuracy_text(figures: dict[str, float]) -> str:
+    """The figure of text, or the first ones of another check; empty without any."""
+    if "top1_agreement" in figures:
+        return f"accuracy top-1 {figures['top1_agreement']:.4f}"
+    shown = [f"{name} {value:.4g}" for name, value in list(figures.items())[:MAX_FIGURES]]
+    return f"accuracy {', '.join(shown)}" if shown else ""
 
 
 def _reasons_text(reasons: Sequence[Refusal]) -> str:

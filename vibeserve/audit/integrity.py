@@ -37,7 +37,12 @@ def compare(before: Mapping[str, Mapping[str, str]], after: Mapping[str, Mapping
                     gate="integrity",
                     reason_class="digest_mismatch",
                     file=name,
-                    text=f"{name} {change} below {Path(root).name}/ while it was measured",
+                    text=f"{name} {change} {_below(root, name)}while it was measured",
                 )
             )
     return refusals
+
+
+def _below(root: str, name: str) -> str:
+    """Nothing for a root that is the file itself."""
+    return "" if Path(root).name == name else f"below {Path(root).name}/ "

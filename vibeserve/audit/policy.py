@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 
-from vibeserve.service.launch import ENGINES as HIDDEN_MODULES
+from vibeserve.core.engines import ENGINES as HIDDEN_MODULES
 
 
 def words(text: str) -> frozenset[str]:

@@ -1,37 +1,36 @@
-"""A fair peer runs in its faster dtype: a short load on each declared one picks it."""
+"""A fair peer runs in its faster dtype: a short load on each declared one picks it, by a rate of its workload."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vibeserve.baselines.port import Peer, PeerOptions
 from vibeserve.baselines.registry import get_peer
-from vibeserve.core.nouns import LoadPoint, PromptRequest, Reply
+from vibeserve.contract import CUT, Metric, Record, Request
+from vibeserve.core.nouns import LoadPoint
 from vibeserve.errors import InfraError
 from vibeserve.spec import Tier
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
-
     from vibeserve.client import LoadSession
     from vibeserve.hosts import Host
+    from vibeserve.modalities import Bundle
 
 RAMP_S = 12.0
 """load before the window: the first prompts are all prefilled at once, which no later second looks like"""
 WINDOW_S = 10.0
 WARM_UP_TIMEOUT_S = 240.0
-WARM_UP_TOKENS = 8
 _NAP_S = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Document of the choice. `tokens_per_s` is empty where there was nothing to choose."""
+    """Document of the choice. `speeds` by dtype, in the metric's unit, is empty where there was nothing to choose."""
 
     name: str
     version: str
@@ -39,13 +38,17 @@ class Calibration:
     flags: tuple[str, ...]
     load: str
     window_s: float
-    tokens_per_s: dict[str, float]
-    schema_version: int = 1
+    metric: str
+    speeds: dict[str, float]
+    schema_version: int = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """Where the short loads run: machine, wall, cores, and the requests (a fresh stream for every dtype)."""
+    """Where the short loads run: machine, wall, cores, and the requests (a fresh stream for every dtype).
+
+    `speed` reads `metric`, a rate, from the records of a window [start_s, end_s) of active seconds; None = no value.
+    """
 
     host: Host
     tier: Tier
@@ -54,17 +57,22 @@ class Bench:
     threads: int
     run_dir: Path
     load: LoadPoint
-    requests: Callable[[], Iterator[PromptRequest]]
-    tokenizer: Tokenizer
+    bundle: Bundle
+    requests: Callable[[], Iterator[Request]]
+    warm_up: Callable[[], Iterator[Request]]
+    metric: Metric
+    speed: Callable[[Sequence[Record], float, float], float | None]
     ramp_s: float = RAMP_S
     window_s: float = WINDOW_S
+    exclusive: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
+    """holds the device around the measured load (`vibeserve.lease`)"""
 
 
 def calibrate(name: str, *, options: PeerOptions, dtypes: tuple[str, ...], bench: Bench) -> Calibration:
-    """Run the peer in each of `dtypes` under load and keep the one with the higher output throughput.
+    """Run the peer in each of `dtypes` under load and keep the one with the higher rate of `bench.metric`.
 
     One declared dtype, or none (the engine's own file), starts nothing. Raises `InfraError` when the peer is absent or
-    no dtype gave a token in the window, `ServerError` when a server fails.
+    no dtype has a rate above 0 in the window, `ServerError` when a server fails.
     """
     peer = get_peer(name)
     version = peer.installed_version()
@@ -72,7 +80,8 @@ def calibrate(name: str, *, options: PeerOptions, dtypes: tuple[str, ...], bench
         raise InfraError(f"peer '{name}' is not installed\nnext: {peer.install_command}")
     speeds = {dtype: _speed(peer, replace(options, dtype=dtype), bench) for dtype in dtypes} if len(dtypes) > 1 else {}
     if speeds and not any(speeds.values()):
-        raise InfraError(f"peer '{name}' gave no token in {bench.window_s:g} s in any of {', '.join(dtypes)}")
+        what = f"{bench.metric.name} above 0 in {bench.window_s:g} s"
+        raise InfraError(f"peer '{name}' has no {what} in any of {', '.join(dtypes)}")
     dtype = max(speeds, key=lambda item: speeds[item]) if speeds else (dtypes[0] if dtypes else "")
     return Calibration(
         name=name,
@@ -81,12 +90,13 @@ def calibrate(name: str, *, options: PeerOptions, dtypes: tuple[str, ...], bench
         flags=peer.flags(replace(options, dtype=dtype)),
         load=bench.load.name,
         window_s=bench.window_s if speeds else 0.0,
-        tokens_per_s={key: round(value, 2) for key, value in speeds.items()},
+        metric=bench.metric.name,
+        speeds={key: round(value, 2) for key, value in speeds.items()},
     )
 
 
 def _speed(peer: Peer, options: PeerOptions, bench: Bench) -> float:
-    """Output tokens per second of one server in one window."""
+    """Rate of one server in one window."""
     from vibeserve.client import LoadSession
     from vibeserve.service import start_server
 
@@ -99,10 +109,11 @@ def _speed(peer: Peer, options: PeerOptions, bench: Bench) -> float:
         run_dir=bench.run_dir / options.dtype,
     )
 
-    def load(point: LoadPoint, requests: Iterator[PromptRequest]) -> LoadSession:
+    def load(point: LoadPoint, requests: Iterator[Request]) -> LoadSession:
         return LoadSession(
+            bundle=bench.bundle,
             base_url=server.base_url,
-            adapter=peer.adapter,
+            dialect=peer.dialect,
             model=peer.model_name(options),
             load=point,
             requests=requests,
@@ -113,22 +124,28 @@ def _speed(peer: Peer, options: PeerOptions, bench: Bench) -> float:
 
     try:
         # a server may build its cache or compile at its first request: that is no part of its speed
-        short = (replace(request, max_tokens=WARM_UP_TOKENS) for request in islice(bench.requests(), 1))
-        warm_up = load(LoadPoint(name="warm-up", concurrency=1), short)
+        warm_up = load(LoadPoint(name="warm-up", concurrency=1), bench.warm_up())
         warm_up.start()
         try:
             warm_up.wait(timeout_s=WARM_UP_TIMEOUT_S)
         finally:
             warm_up.stop()
-        session = load(bench.load, bench.requests())
-        session.start()
-        try:
-            _sleep_active(session, bench.ramp_s + bench.window_s, check=lambda: _check_alive(server.poll(), peer.name))
-        finally:
-            replies = session.stop()
+        server.pause()
+        with bench.exclusive(f"calibration of {peer.name} in {options.dtype}"):
+            server.resume()
+            session = load(bench.load, bench.requests())
+            session.start()
+            try:
+                length_s = bench.ramp_s + bench.window_s
+                _sleep_active(session, length_s, check=lambda: _check_alive(server.poll(), peer.name))
+            finally:
+                records = session.stop()
+                # what comes next may have to wait, and others measure meanwhile
+                server.pause()
     finally:
         server.stop()
-    return tokens_per_s(replies, start_s=bench.ramp_s, end_s=bench.ramp_s + bench.window_s, tokenizer=bench.tokenizer)
+    refuse_failures(records)
+    return bench.speed(records, bench.ramp_s, bench.ramp_s + bench.window_s) or 0.0
 
 
 def _check_alive(status: int | None, name: str) -> None:
@@ -144,15 +161,8 @@ def _sleep_active(session: LoadSession, seconds: float, *, check: Callable[[], N
         time.sleep(_NAP_S)
 
 
-def tokens_per_s(replies: list[Reply], *, start_s: float, end_s: float, tokenizer: Tokenizer) -> float:
-    """Tokens of the replies' re-tokenised text that arrived in a window of active seconds, per second.
-
-    Raises `InfraError` when a reply failed: a server that refuses requests has no speed.
-    """
-    from vibeserve.client import token_arrivals
-
-    failed = next((reply for reply in replies if reply.error not in (None, "cut")), None)
+def refuse_failures(records: Sequence[Record]) -> None:
+    """`InfraError` when a request failed: a server that refuses requests has no speed."""
+    failed = next((record for record in records if record.error not in (None, CUT)), None)
     if failed is not None:
         raise InfraError(f"a request of the calibration failed: {failed.error}")
-    arrivals = token_arrivals(replies, tokenizer=tokenizer)
-    return sum(1 for times in arrivals for at_s in times if start_s <= at_s < end_s) / (end_s - start_s)

@@ -2,37 +2,42 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 
+from vibeserve.arguments import VerbParser
+
 
 def main(argv: Sequence[str]) -> int:
     """Run the verb; returns the exit status. Errors of the tree are the caller's to show."""
-    parser = argparse.ArgumentParser(prog="vibeserve peers", description="Servers that runtimes are measured against.")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="list|install")
-    listing = verbs.add_parser("list", help="every peer, its version here, or how to install it")
-    listing.add_argument("--json", action="store_true", help="as one JSON list")
-    installing = verbs.add_parser("install", help="build a peer's pinned environment below the cache")
-    installing.add_argument("name", help="a peer with an environment of its own")
+    parser = VerbParser("peers", description="Servers that runtimes are measured against.")
+    parser.add_argument("verb", choices=("list", "install"), help="list every peer, or build one's pinned environment")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="install: a peer with an environment of its own")
     arguments = parser.parse_args(list(argv))
+    if (arguments.verb == "install") != (arguments.name is not None):
+        parser.error("install needs a NAME" if arguments.verb == "install" else f"list takes no '{arguments.name}'")
     if arguments.verb == "install":
-        return _install(arguments.name)
+        return _install(arguments.name, is_json=arguments.is_json)
     rows = _rows()
-    sys.stdout.write(json.dumps(rows, indent=2) + "\n" if arguments.json else _table(rows))
+    sys.stdout.write(json.dumps(rows, indent=2) + "\n" if arguments.is_json else _table(rows))
     return 0
 
 
-def _install(name: str) -> int:
+def _install(name: str, *, is_json: bool) -> int:
     from vibeserve.baselines.installs import install
 
+    # with --json stdout is one document
+    stream = sys.stderr if is_json else sys.stdout
+
     def say(line: str) -> None:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
+        stream.write(line + "\n")
+        stream.flush()
 
     record = install(name, log=say)
-    sys.stdout.write(f"{record.name} {record.version} is installed ({len(record.packages)} packages)\n")
+    told = f"{record.name} {record.version} is installed ({len(record.packages)} packages)"
+    document = {"schema_version": 1, "name": record.name, "version": record.version, "packages": record.packages}
+    sys.stdout.write((json.dumps(document, indent=2) if is_json else told) + "\n")
     return 0
 
 

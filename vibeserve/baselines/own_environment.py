@@ -29,7 +29,7 @@ class VllmPeer:
     title: str = "vLLM (CPU build, torch.compile)"
     baseline_class: BaselineClass = BaselineClass.competent
     precision: Precision = Precision.same_bytes
-    adapter: str = "vllm"
+    dialect: str = "vllm"
     dtypes: tuple[str, ...] = ("bf16", "f32")
     install_command: str = "vibeserve peers install vllm"
 
@@ -103,7 +103,7 @@ class LlamaCppPeer:
     title: str = "llama.cpp server (GGUF as shipped)"
     baseline_class: BaselineClass = BaselineClass.competent
     precision: Precision = Precision.any
-    adapter: str = "llama_cpp"
+    dialect: str = "llama_cpp"
     dtypes: tuple[str, ...] = ()
     install_command: str = "vibeserve peers install llama_cpp"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -19,7 +19,8 @@ class PeerOptions:
 
     `dtype` is one of the peer's `dtypes` (f32, bf16), or empty for an engine that brings its own file.
     `max_concurrency` sequences of up to `max_sequence_tokens` (prompt and reply) must run at once. `flags` are appended
-    last, so they win. `scratch_dir` may be written to before the start (a workspace to assemble).
+    last, so they win. `scratch_dir` may be written to before the start (a workspace to assemble). `scaffold` is the
+    target's, with the parameters that follow from its spec; None = the text scaffold as it is.
     """
 
     model_dir: Path
@@ -28,6 +29,10 @@ class PeerOptions:
     max_sequence_tokens: int
     scratch_dir: Path
     flags: tuple[str, ...] = ()
+    scaffold: Path | None = None
+    scaffold_parameters: Mapping[str, int | float | str | bool] = field(default_factory=dict)
+    allow_engines: tuple[str, ...] = ()
+    """what the target lets a runtime import"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +63,8 @@ class Peer(Protocol):
     def precision(self) -> Precision: ...
 
     @property
-    def adapter(self) -> str:
-        """Name in `client.ADAPTERS`."""
+    def dialect(self) -> str:
+        """How it speaks: `contract.Session.dialect`."""
         ...
 
     @property

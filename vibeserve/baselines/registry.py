@@ -32,6 +32,27 @@ PEERS: dict[str, Peer] = {
     )
 }
 
+NO_LAUNCHER: dict[str, str] = {
+    "sglang": "SGLang on a GPU",
+    "mlx_lm": "mlx_lm.server on Apple silicon",
+    "openvino": "OpenVINO GenAI",
+    "vllm_ngram": "vLLM with n-gram speculation",
+    "vllm_draft": "vLLM with a draft model",
+    "vllm_moonshine": "vLLM with the Moonshine plug-in",
+    "transformers_prompt_lookup": "transformers with prompt lookup",
+    "transformers_prefix": "batched transformers over a copied prefix cache",
+    "transformers_llguidance": "transformers with llguidance masks",
+    "reference": "the reference as upstream runs it",
+    "reference_tuned": "the reference compiled, in bf16, guidance in one batch",
+    "moonshine_full": "everything encoded again for every chunk",
+    "moonshine_window": "the sliding window encoded again for every chunk",
+    "moonshine_voice": "Moonshine's own library",
+    "faster_whisper": "faster-whisper with Whisper tiny.en",
+}
+"""peers that may be declared and have no launcher in this version: name -> what it is"""
+
+NO_LAUNCHER_REASON = "has no launcher in this version"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Availability:
@@ -43,7 +64,12 @@ class Availability:
 
 
 def get_peer(name: str) -> Peer:
-    """The peer of that name; `SpecError` lists the known ones."""
+    """The peer of that name; `SpecError` lists those with a launcher."""
+    if name in NO_LAUNCHER:
+        raise SpecError(
+            f"baseline: '{name}' has no launcher in this version",
+            problems=[f"those with one: {', '.join(sorted(PEERS))}"],
+        )
     if name not in PEERS:
         raise SpecError(f"baseline: unknown peer '{name}'", problems=[f"valid: {', '.join(sorted(PEERS))}"])
     return PEERS[name]
@@ -57,8 +83,15 @@ def installed_version(name: str) -> str | None:
 def check_available(name: str, declared: Baseline) -> Availability:
     """Version of a declared baseline, or why it is skipped.
 
-    `MissingBaselineError` (exit 5, with the install command) when a required one is absent or of another version.
+    `MissingBaselineError` (exit 5, with the install command) when a required one is absent, of another version, or has
+    no launcher.
     """
+    if name in NO_LAUNCHER:
+        if declared.required:
+            optional = f"declare it optional (baseline.{name}.required=false)"
+            others = f"{optional}, or require one of: {', '.join(sorted(PEERS))}"
+            raise MissingBaselineError(name, install=others, why=NO_LAUNCHER_REASON)
+        return Availability(name=name, version=None, reason=NO_LAUNCHER_REASON)
     peer = get_peer(name)
     version = peer.installed_version()
     if version is not None and declared.version in ("", version):

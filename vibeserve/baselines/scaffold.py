@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vibeserve.baselines.port import PeerOptions, PrecisionFacts, safetensors_bytes
 from vibeserve.spec import BaselineClass, Precision
+from vibeserve.weights import files_of
 
 if TYPE_CHECKING:
     from vibeserve.service import Launch
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ScaffoldPeer:
-    """See `port.Peer`. One request at a time from bf16 weights, computed in f32."""
+    """See `port.Peer`. One request at a time, computed in f32."""
 
     name: str = "scaffold"
     title: str = "the scaffold, one request at a time"
     baseline_class: BaselineClass = BaselineClass.naive
     precision: Precision = Precision.same_bytes
-    adapter: str = "vllm"
+    dialect: str = "vllm"
     dtypes: tuple[str, ...] = ()
     install_command: str = "pip install vibeserve"
 
@@ -43,15 +44,19 @@ class ScaffoldPeer:
         from vibeserve.skills import assemble
 
         workspace = options.scratch_dir / "scaffold"
-        assemble(data_dir("templates") / "runtime" / "text", components=[], parameters={}, destination=workspace)
-        launch = candidate_launch(workspace, model_dir=options.model_dir, name=self.name)
+        scaffold = options.scaffold or data_dir("templates") / "runtime" / "text"
+        assemble(scaffold, [], options.scaffold_parameters, workspace)
+        launch = candidate_launch(
+            workspace, model_dir=options.model_dir, name=self.name, allow_engines=options.allow_engines
+        )
         return replace(launch, argv=(*launch.argv, *options.flags))
 
     def precision_facts(self, options: PeerOptions) -> PrecisionFacts:
-        # it keeps f32 copies of bf16 weights: 32 bits are read for every weight
-        return PrecisionFacts(
-            weight_bits=32, kv_bits=32, weight_bytes=2 * safetensors_bytes(options.model_dir / "bf16")
-        )
+        # it computes in f32: 32 bits are read for every weight
+        folder = options.model_dir / "bf16"
+        if folder.is_dir():
+            return PrecisionFacts(weight_bits=32, kv_bits=32, weight_bytes=2 * safetensors_bytes(folder))
+        return PrecisionFacts(weight_bits=32, kv_bits=32, weight_bytes=safetensors_bytes(files_of(options.model_dir)))
 
 
 def served_model_name(options: PeerOptions) -> str:

@@ -29,7 +29,7 @@ class TransformersPeer:
     baseline_class: BaselineClass
     continuous_batching: bool
     precision: Precision = Precision.same_bytes
-    adapter: str = "transformers"
+    dialect: str = "transformers"
     dtypes: tuple[str, ...] = ("f32", "bf16")
     install_command: str = "pip install 'transformers[serving]'"
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Protocol
 
-from vibeserve.core.nouns import METRICS, Direction
+from vibeserve.contract import Direction, Metric
+from vibeserve.core.nouns import METRICS
 from vibeserve.errors import SpecError
 from vibeserve.spec import ClockKind
 
@@ -43,9 +44,13 @@ class RealClock:
 
 
 class FakeClock:
-    """Deterministic: throughput = 100 * factor, latency = 1 / throughput, with a tiny jitter by name and window."""
+    """Deterministic: throughput = 100 * factor, latency = 1 / throughput, with a tiny jitter by name and window.
 
-    def __init__(self) -> None:
+    `metrics` is the workload's table: all of it but memory is replaced.
+    """
+
+    def __init__(self, metrics: Mapping[str, Metric] = METRICS) -> None:
+        self._metrics = metrics
         self._factors: dict[str, float] = {}
 
     def declare(self, name: str, *, factor: float) -> None:
@@ -61,7 +66,7 @@ class FakeClock:
 
     def _values(self, name: str, position: int) -> dict[str, float]:
         values = {}
-        for metric in METRICS.values():
+        for metric in self._metrics.values():
             if metric.name in _UNTIMED:
                 continue
             speed = FAKE_BASE * self._factors[name] * (1 + FAKE_JITTER * _jitter(f"{name}/{position}/{metric.name}"))
@@ -69,9 +74,9 @@ class FakeClock:
         return values
 
 
-def make_clock(kind: ClockKind) -> Clock:
+def make_clock(kind: ClockKind, *, metrics: Mapping[str, Metric] = METRICS) -> Clock:
     """The clock that `evaluation.clock` names."""
-    return FakeClock() if kind is ClockKind.fake else RealClock()
+    return FakeClock(metrics) if kind is ClockKind.fake else RealClock()
 
 
 def _jitter(key: str) -> float:

@@ -1,5 +1,8 @@
 """Can the load generator keep up? It drives the stub at a multiple of the expected rate, and its own lag is read.
 
+The stub streams text, whatever the workload: text's `send`, which reads every token's event, is the most work for every
+event that comes built in. How far a workload's own `send` runs behind is `sent_lag_max_s` of each of its windows.
+
 A slow client makes every server look slow, and alike (measurement hack 38, MLPerf's and arXiv 2605.24217's advice).
 """
 
@@ -10,11 +13,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from vibeserve.benchmark.metrics import CUT
 from vibeserve.client.session import LoadSession, sent_lag_s
 from vibeserve.client.stub import Script, StubServer
-from vibeserve.core.nouns import LoadPoint, PromptRequest
+from vibeserve.contract import CUT
+from vibeserve.core.nouns import LoadPoint, PromptRequest, Reply
 from vibeserve.errors import InfraError
+from vibeserve.modalities import bundle_ref, open_bundle
+from vibeserve.spec import Spec
 
 FACTOR = 2.0
 MIN_SHARE = 0.9
@@ -26,7 +31,7 @@ _OUTPUT_TOKENS = 64
 
 @dataclass(frozen=True, kw_only=True)
 class Headroom:
-    """What the generator did against a stub with a known rate. Rates in tokens (events) per second."""
+    """What the generator did against a stub with a known rate. Rates in events per second."""
 
     scripted_per_s: float
     reached_per_s: float
@@ -55,7 +60,7 @@ class Headroom:
 
 def headroom(
     *,
-    tokens_per_s: float,
+    events_per_s: float,
     concurrency: int,
     duration_s: float = 2.0,
     factor: float = FACTOR,
@@ -63,14 +68,15 @@ def headroom(
     engine_cpus: tuple[int, ...] = (),
     join: Callable[[list[str]], list[str]] | None = None,
 ) -> Headroom:
-    """Drive a stub that streams `factor * tokens_per_s` events a second over `concurrency` streams; `check` judges."""
-    scripted_per_s = factor * tokens_per_s
+    """Drive a stub that streams `factor * events_per_s` events a second over `concurrency` streams; `check` judges."""
+    scripted_per_s = factor * events_per_s
     tpot_s = concurrency / scripted_per_s
     script = Script(ttft_s=tpot_s, tpot_s=tpot_s, token_ids=(1,), cpus=engine_cpus)
     with StubServer(script, name="headroom", join=join) as stub:
         session = LoadSession(
+            bundle=open_bundle(bundle_ref(Spec())),
             base_url=stub.base_url,
-            adapter="vllm",
+            dialect="vllm",
             model="stub",
             load=LoadPoint(name=f"c{concurrency}", concurrency=concurrency),
             requests=_requests(),
@@ -88,7 +94,7 @@ def headroom(
     lags = sorted(sent_lag_s(replies))
     return Headroom(
         scripted_per_s=scripted_per_s,
-        reached_per_s=sum(len(reply.chunks) for reply in replies) / active_s,
+        reached_per_s=sum(len(reply.chunks) for reply in replies if isinstance(reply, Reply)) / active_s,
         sent_lag_p99_s=lags[int(0.99 * (len(lags) - 1))] if lags else float("inf"),
         num_replies=len(replies),
         generator_cpu_share=session.generator_cpu_s / active_s,

@@ -15,6 +15,8 @@ from vibeserve.certification import Certification
 from vibeserve.core.manifest import Authorship, Manifest, RoundEntry, RoundRecord
 from vibeserve.core.nouns import Outcome, Refusal, Role
 from vibeserve.hardware import identity
+from vibeserve.modalities import bundle_ref
+from vibeserve.modalities.copies import judged_by
 from vibeserve.results import goal_results
 from vibeserve.skills.assembler import ASSEMBLY_PATH
 from vibeserve.spec import ClockKind
@@ -43,7 +45,8 @@ def make_manifest(run: Run, search: Search, result: Certification, *, workspace:
         target=run.plan.target, plan_id=run.plan.plan_id, status=status, level=spec.budget.level.value,
         created_at=_now(), sandbox_tier=bench_tier, hardware=identity(run.facts), not_run=not_run(run),
         reasons=reasons, goals=goal_results(result.metrics, spec=spec), authorship=authorship(search, workspace),
-        metrics=result.metrics, accuracy=result.verdict.accuracy, candidates_tried=num_candidates(search),
+        metrics=result.metrics, accuracy=result.verdict.accuracy,
+        judged_by=judged_by(bundle_ref(spec, model_dir=run.model().path)), candidates_tried=num_candidates(search),
         usage=_usage(search), digests=dict(run.plan.digests) | {"weights": run.model().digest},
         provenance=_provenance(run, search),
     )  # fmt: skip

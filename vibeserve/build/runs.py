@@ -12,6 +12,7 @@ from vibeserve.checkpoint import CheckpointStore
 from vibeserve.core.paths import cache_dir, data_dir, state_dir
 from vibeserve.hardware import HardwareFacts
 from vibeserve.journal import Journal
+from vibeserve.lease import Lease
 from vibeserve.plan import Plan
 from vibeserve.progress import Progress
 from vibeserve.roles.evaluator import Evaluator
@@ -31,12 +32,13 @@ class Run:
     project: Path
     progress: Progress
     journal: Journal
+    lease: Lease
     started_s: float
-    """`time.monotonic()` at the command's start: the budget's wall time counts from here"""
+    """`lease.monotonic()` when this process got the run: the budget's wall time counts from here"""
 
     @property
     def run_id(self) -> str:
-        return f"{self.plan.target}-{self.plan.plan_id}"
+        return run_id_of(self.plan)
 
     @property
     def folder(self) -> Path:
@@ -48,7 +50,7 @@ class Run:
 
     def bench(self, name: str) -> Workbench:
         """A bench with a folder of its own for one step."""
-        return Workbench.open(self.plan, model=self.model(), run_dir=self.folder / name)
+        return Workbench.open(self.plan, model=self.model(), run_dir=self.folder / name, lease=self.lease)
 
     def store(self) -> CheckpointStore:
         return CheckpointStore(self.folder / "checkpoints.git")
@@ -59,21 +61,27 @@ class Run:
     def team(self) -> tuple[Team, PlannerAgent]:
         """The roles of the search, and the planner that directs them."""
         bench, skills = self.bench("synthesize"), self.skills()
-        planner, implementer, reviewer = get_agents(self.plan.spec.agents, scaffold=bench.scaffold, skills=skills)
+        planner, implementer, reviewer = get_agents(
+            self.plan.spec.agents, search=self.plan.spec.search, scaffold=bench.scaffold, skills=skills
+        )
         return self._team(bench, implementer, reviewer, skills), planner
 
     def _team(self, bench: Workbench, implementer: ImplementerAgent, reviewer: JudgeAgent, skills: list[Skill]) -> Team:
-        clock = make_clock(self.plan.spec.evaluation.clock)
+        clock = make_clock(self.plan.spec.evaluation.clock, metrics=bench.metrics)
         return Team(
             bench=bench, judge=Judge(bench), evaluator=Evaluator(bench, clock), clock=clock, implementer=implementer,
             reviewer=reviewer, scaffold=load_scaffold(bench.scaffold), skills=skills, store=self.store(),
-            progress=self.progress, run_id=self.run_id,
+            progress=self.progress, run_id=self.run_id, monotonic=self.lease.monotonic,
         )  # fmt: skip
+
+
+def run_id_of(plan: Plan) -> str:
+    return f"{plan.target}-{plan.plan_id}"
 
 
 def run_folder(project: Path, plan: Plan) -> Path:
     """Where the state of a plan's run lies in a project."""
-    return state_dir(project) / "runs" / f"{plan.target}-{plan.plan_id}"
+    return state_dir(project) / "runs" / run_id_of(plan)
 
 
 def certify_estimate_s(plan: Plan, *, num_rivals: int) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from itertools import islice
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from vibeserve.accuracy import accuracy_refusals, rescore
+from vibeserve.accuracy import refuse_unproven, try_faults
 from vibeserve.artifact import Contents, package
 from vibeserve.benchmark import RealClock, headroom
 from vibeserve.build.graph import Step, StepContext, StepResult
@@ -14,23 +15,20 @@ from vibeserve.build.manifests import make_manifest, round_records
 from vibeserve.build.runs import Run, certify_estimate_s
 from vibeserve.certification import Certification, Certifier, certify_extent
 from vibeserve.core.documents import from_data, to_data
-from vibeserve.core.nouns import Chunk, Reply
-from vibeserve.errors import InfraError
+from vibeserve.lease import Lease
+from vibeserve.modalities import bundle_ref
 from vibeserve.plan import plan_document
 from vibeserve.resolution import Resolved, load_rivals, num_interleaved, resolve_baselines
 from vibeserve.results import WINNER
 from vibeserve.roles.evaluator import Evaluator
 from vibeserve.roles.judge import Judge
 from vibeserve.rounds import Checkpoint
-from vibeserve.seeds import get_seed
+from vibeserve.seeds import get_seed, scaffold_settings
 from vibeserve.skills import target_facts
 from vibeserve.synthesis import restore, synthesize
-from vibeserve.weights import load_tokenizer
-from vibeserve.workloads import Pool, request_stream
 
-CONTROL_REPLIES = 4
-HEADROOM_TOKENS_PER_S = 500.0
-"""above what one core decodes of the smallest model here; the stub streams twice as many"""
+HEADROOM_EVENTS_PER_S = 500.0
+"""above the tokens that one core decodes of the smallest model here; the stub streams twice as many"""
 HEADROOM_STREAMS = 16
 
 
@@ -42,12 +40,13 @@ def make_steps(run: Run) -> list[Step]:
         "tolerances": to_data(spec.evaluation.tolerances),
         "workload": to_data(spec.workload),
         "framework": plan.digests["framework"],
+        "target": plan.digests["target"],
     }
     machine = {"engine_cpus": plan.engine_cpus, "threads": plan.threads, "hardware": plan.digests["hardware"]}
     rivals = {"baseline": to_data(spec.baseline), "workload": to_data(spec.workload), **machine}
     whole = {"plan_id": plan.plan_id}
     artifact = run.project / spec.out_dir / plan.target / plan.plan_id
-    return [
+    steps = [
         Step(
             name="weights", body=bodies.weights, inputs={"model": to_data(spec.model)},
             help="fetch or make the model's files",
@@ -70,6 +69,17 @@ def make_steps(run: Run) -> list[Step]:
             outputs=(artifact,), help="write the artifact",
         ),
     ]  # fmt: skip
+    return [replace(step, body=_leased(run.lease, step.body)) for step in steps]
+
+
+def _leased(lease: Lease, body: Callable[[StepContext], StepResult]) -> Callable[[StepContext], StepResult]:
+    """`body` beside others that do not measure. A step that is up to date does not get here, so it waits for nobody."""
+
+    def with_lease(context: StepContext) -> StepResult:
+        with lease.shared(context.name):
+            return body(context)
+
+    return with_lease
 
 
 class Bodies:
@@ -84,31 +94,25 @@ class Bodies:
         return StepResult(document=document, outputs=(model.path / "weights.json",))
 
     def reference(self, context: StepContext) -> StepResult:
-        """The reference loads, and the accuracy gate refuses text that the model did not write."""
+        """The reference loads, and the accuracy gate refuses every planted fault and passes honest noise."""
         run = self._run
-        model = run.model()
-        replies = control_replies(run)
-        scores = rescore(
-            replies,
-            model_dir=model.path,
-            num_threads=run.facts.num_cpus,
-            max_replies=0,
-            seed=0,
-            run_dir=run.folder / "reference",
-        )
-        refusals, figures = accuracy_refusals(scores, tolerances=run.plan.spec.evaluation.tolerances)
-        if not any(refusal.reason_class == "wrong_tokens" for refusal in refusals):
-            raise InfraError("the accuracy gate passed text that the model did not write: the reference cannot judge")
-        run.progress.event("reference", f"negative control refused: top-1 agreement {figures['top1_agreement']:.2f}")
-        return StepResult(document={"control": figures})
+        bundle = bundle_ref(run.plan.spec, model_dir=run.model().path)
+        with run.progress.busy("reference", "trying planted faults under the reference"):
+            results = try_faults(bundle, num_threads=run.facts.num_cpus, run_dir=run.folder / "reference")
+        refuse_unproven(results)
+        num_wrong = sum(result.is_wrong for result in results)
+        text = f"{num_wrong} wrong outputs refused, {len(results) - num_wrong} right ones passed"
+        run.progress.event("reference", text, faults=[result.name for result in results])
+        return StepResult(document={"faults": to_data(results)})
 
     def baselines(self, context: StepContext) -> StepResult:
         """The yardstick first: a load generator without headroom makes every server look alike."""
         run = self._run
-        room = headroom(
-            tokens_per_s=HEADROOM_TOKENS_PER_S, concurrency=HEADROOM_STREAMS, client_cpus=run.plan.client_cpus,
-            engine_cpus=run.plan.engine_cpus,
-        )  # fmt: skip
+        with run.lease.exclusive("headroom"):
+            room = headroom(
+                events_per_s=HEADROOM_EVENTS_PER_S, concurrency=HEADROOM_STREAMS, client_cpus=run.plan.client_cpus,
+                engine_cpus=run.plan.engine_cpus,
+            )  # fmt: skip
         room.check()
         run.progress.event("baselines", f"load generator keeps up with {room.reached_per_s:.0f} events/s")
         return StepResult(document=to_data(resolve_baselines(run.bench("baselines"), progress=run.progress)))
@@ -120,10 +124,12 @@ class Bodies:
         rows = [from_data(Resolved, row) for row in context.upstream["baselines"].document]
         kept_s = certify_estimate_s(run.plan, num_rivals=num_interleaved(rows, declared=spec.baseline))
         spent_s = sum(float(event.data["record"]["seconds"]) for event in run.journal.events("round"))
+        scaffold = team.bench.scaffold
+        settings = scaffold_settings(spec, scaffold=scaffold)
         search = synthesize(
-            team, seed=get_seed(spec.seed, modality=spec.model.modality), planner=planner,
+            team, seed=get_seed(spec.seed, scaffold=scaffold, settings=settings, pins=spec.search.pins), planner=planner,
             facts=target_facts(spec, cpu_flags=run.facts.cpu_flags), journal=run.journal,
-            deadline_s=run.started_s + spec.budget.wall_s - spent_s - kept_s,
+            deadline_s=run.started_s + spec.budget.wall_s - spent_s - kept_s, monotonic=run.lease.monotonic,
         )  # fmt: skip
         assert search.incumbent is not None
         run.journal.append("synthesized", {"winner": search.incumbent.candidate.candidate_id})
@@ -163,25 +169,3 @@ def fresh_folder(path: Path) -> Path:
     shutil.rmtree(path, ignore_errors=True)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
-
-
-def control_replies(run: Run) -> list[Reply]:
-    """Replies whose text is somebody's, not the model's: what follows in the pool, as ids. The gate must refuse it."""
-    tokenizer = load_tokenizer(run.model().path)
-    requests = request_stream(run.plan.spec.workload, tokenizer=tokenizer, pool=Pool.visible, seed=0)
-    replies = []
-    for request in islice(requests, CONTROL_REPLIES):
-        ids = tokenizer.encode(next(requests).prompt).ids[-request.max_tokens :]
-        chunk = Chunk(at_s=0.0, text=tokenizer.decode(ids), token_ids=tuple(ids))
-        replies.append(
-            Reply(
-                request=request,
-                scheduled_s=0.0,
-                sent_s=0.0,
-                end_s=0.0,
-                chunks=(chunk,),
-                finish_reason="length",
-                usage=None,
-            )
-        )
-    return replies

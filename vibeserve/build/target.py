@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vibeserve.artifact import read_manifest
+from vibeserve.artifact import read_manifest, verify_bytes
+from vibeserve.build.cost import RunCost, measured_cost
 from vibeserve.build.run import execute
-from vibeserve.build.runs import Run, run_folder
+from vibeserve.build.runs import Run, run_folder, run_id_of
 from vibeserve.build.steps import make_steps
+from vibeserve.config.host_options import configured_hosts
 from vibeserve.core.manifest import BaselineValue, GoalResult, Manifest
-from vibeserve.core.paths import data_dir
+from vibeserve.core.paths import data_dir, lease_dir
 from vibeserve.errors import GoalMissedError, RefusedError
-from vibeserve.hardware import probe
+from vibeserve.hardware import HardwareFacts, measure_bandwidth_gb_s, probe
 from vibeserve.hosts import get_host
 from vibeserve.journal import Journal
-from vibeserve.plan import compile_plan
+from vibeserve.lease import DeviceLease, Lease, devices_of, own_run
+from vibeserve.plan import Plan, compile_plan, refuse_obstacles
+from vibeserve.plan.unmeasured import compile_unmeasured
 from vibeserve.progress import Progress
 from vibeserve.skills import load_skills
 from vibeserve.spec import Spec
@@ -29,42 +32,104 @@ class RunSummary:
     artifact: str
     latest: str
     manifest: Manifest
+    cost: RunCost | None = None
+    """None where the hardware is not priced"""
     schema_version: int = 1
 
     def __str__(self) -> str:
-        return "\n".join(
-            [*describe(self.manifest), f"artifact    {self.artifact}", f"next        vibeserve serve {self.latest}"]
-        )
+        cost = [] if self.cost is None else [f"cost        {self.cost}"]
+        ends = [f"artifact    {self.artifact}", f"next        vibeserve serve {self.latest}"]
+        return "\n".join([*describe(self.manifest), *cost, *ends])
 
 
 def run_target(spec: Spec, *, progress: Progress) -> RunSummary:
     """Build the artifact of `spec` below the working directory; a run that was interrupted goes on where it was.
 
-    Raises RefusedError when the result is not certified (the artifact is written all the same), GoalMissedError when a
-    goal is missed and the spec requires it, and the typed errors of the steps.
+    A second process with the same plan waits for the first one and reports what that left. Raises RefusedError when the
+    result is not certified (the artifact is written all the same), GoalMissedError when a goal is missed and the spec
+    requires it, and the typed errors of the steps.
     """
-    started_s = time.monotonic()
-    facts = probe()
-    plan = compile_plan(spec, facts=facts)
+    facts, project = probe(), Path.cwd()
+    plan = compile_unmeasured(spec, facts=facts, hosts=configured_hosts(project))
+    refuse_obstacles(plan)
     load_skills(data_dir("skills"))  # a library that is not valid ends the run here, before anything is spent
-    project = Path.cwd()
     folder = run_folder(project, plan)
-    progress.event(
-        "plan", f"{plan.target} {plan.plan_id}: about {plan.minutes:.0f} min, level {plan.spec.budget.level.value}"
+    lease = DeviceLease(
+        devices_of(plan.spec.hardware, facts), root=lease_dir(), run=run_id_of(plan), progress=progress
     )
-    with Journal.open(folder / "journal.jsonl") as journal:
-        tier = get_host(plan.spec.host).resolve_tier(plan.spec.sandbox.tier, allow_none=plan.spec.sandbox.allow_none)
-        if not journal.events():
-            journal.append("opened", {"target": plan.target, "plan_id": plan.plan_id})
-        journal.append("tier", tier.value)
-        run = Run(plan=plan, facts=facts, project=project, progress=progress, journal=journal, started_s=started_s)
-        outcomes = execute(make_steps(run), state_dir=folder, progress=progress)
-    artifact = Path(outcomes["package"].document["path"])
-    summary = RunSummary(
+    with own_run(folder, run=run_id_of(plan), progress=progress):
+        with Journal.open(folder / "journal.jsonl") as journal:
+            started_s = lease.monotonic()
+            bandwidth_gb_s = _journal_start(journal, plan, facts=facts, lease=lease)
+            plan = compile_plan(spec, facts=replace(facts, bandwidth_gb_s=bandwidth_gb_s))
+            progress.event("plan", f"{plan.target} {plan.plan_id}: about {plan.minutes:.0f} min, level {_level(plan)}")
+            run = Run(
+                plan=plan, facts=facts, project=project, progress=progress, journal=journal, lease=lease,
+                started_s=started_s,
+            )  # fmt: skip
+            execute(make_steps(run), state_dir=folder, progress=progress)
+    return _concluded(_summary(plan, project=project), spec=spec)
+
+
+def report_run(plan: Plan, *, spec: Spec, project: Path) -> RunSummary:
+    """What an earlier run of `plan` left in `project` (`is_packaged`). Measures nothing and waits for nobody. Raises as
+    `run_target` would for that result."""
+    return _concluded(_summary(plan, project=project), spec=spec)
+
+
+def artifact_of(plan: Plan, *, project: Path) -> Path:
+    """Where the plan's artifact is, or will be."""
+    return project / plan.spec.out_dir / plan.target / plan.plan_id
+
+
+def is_packaged(plan: Plan, *, project: Path) -> bool:
+    """The plan's artifact is there, byte for byte as it was packaged."""
+    artifact = artifact_of(plan, project=project)
+    return artifact.is_dir() and not verify_bytes(artifact)
+
+
+def _journal_start(journal: Journal, plan: Plan, *, facts: HardwareFacts, lease: Lease) -> float:
+    """Open the run's record, or go on with it; returns the read bandwidth that it holds, GB/s.
+
+    The bandwidth is measured once a run and waits for the device like any measurement. 0 where none is needed.
+    """
+    spec = plan.spec
+    opened = journal.last("opened")
+    if opened is None:
+        gb_s = _bandwidth_gb_s(plan, facts=facts, lease=lease)
+        journal.append("opened", {"target": plan.target, "plan_id": plan.plan_id, "bandwidth_gb_s": gb_s})
+    else:
+        gb_s = float(opened.data["bandwidth_gb_s"])
+    tier = get_host(spec.host).resolve_tier(spec.sandbox.tier, allow_none=spec.sandbox.allow_none)
+    journal.append("tier", tier.value)
+    return gb_s
+
+
+def _bandwidth_gb_s(plan: Plan, *, facts: HardwareFacts, lease: Lease) -> float:
+    hardware = plan.spec.hardware
+    if facts.bandwidth_gb_s or hardware.bandwidth_gb_s or hardware.kind != "cpu":
+        return facts.bandwidth_gb_s
+    with lease.exclusive("read bandwidth"):
+        return measure_bandwidth_gb_s(plan.engine_cpus)
+
+
+def _level(plan: Plan) -> str:
+    return plan.spec.budget.level.value
+
+
+def _summary(plan: Plan, *, project: Path) -> RunSummary:
+    artifact = artifact_of(plan, project=project)
+    manifest = read_manifest(artifact)
+    return RunSummary(
         artifact=_relative(artifact, project),
         latest=_relative(artifact.parent / "latest", project),
-        manifest=read_manifest(artifact),
+        manifest=manifest,
+        cost=measured_cost(plan, manifest, steps_dir=run_folder(project, plan) / "steps"),
     )
+
+
+def _concluded(summary: RunSummary, *, spec: Spec) -> RunSummary:
+    """The summary, or the error that a result which is not good enough ends with."""
     _refuse(summary)
     missed = [goal for goal in summary.manifest.goals if not goal.met]
     if spec.require_goal and missed:

@@ -1,15 +1,17 @@
-"""`vibeserve check`."""
+"""`vibeserve check`: what targets say, and with --deep whether their parts work."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vibeserve.cli.output import VerbParser, write, write_json
-from vibeserve.errors import SpecError
+from vibeserve.arguments import VerbParser
+from vibeserve.cli.output import write, write_json
+from vibeserve.errors import RefusedError, SpecError
 
 if TYPE_CHECKING:
     from vibeserve.config import TargetCheck
+    from vibeserve.initialise.deep import DeepCheck
 
 
 def main(argv: list[str]) -> int:
@@ -17,16 +19,48 @@ def main(argv: list[str]) -> int:
     parser = VerbParser("check", description="Validate target files, with file:line:column for every fault.")
     parser.add_argument("target", nargs="*", metavar="NAME|PATH", help="a target's name, or a target file anywhere")
     parser.add_argument("--all", action="store_true", dest="is_all", help="every target that can be named here")
+    parser.add_argument(
+        "--deep", action="store_true", dest="is_deep", help="run reference, scaffold and faults too, in minutes"
+    )
     arguments = parser.parse_args(argv)
     checks = _checks(arguments.target, is_all=arguments.is_all)
+    documents = [check.document() for check in checks]
+    if not arguments.is_json:
+        _tell(checks)
+    code = 0 if all(check.is_ok for check in checks) else SpecError.exit_code
+    if arguments.is_deep and code == 0:
+        for check, document in zip(checks, documents, strict=True):
+            deep = _deep(check, is_json=arguments.is_json)
+            document["deep"] = deep
+            code = code if deep.is_ok else RefusedError.exit_code
     if arguments.is_json:
-        write_json({"schema_version": 1, "targets": [check.document() for check in checks]})
-    else:
-        for check in checks:
-            write(f"{check.name}: {'ok' if check.is_ok else 'not valid'}")
-            for error in check.errors:
-                write(f"  {error}")
-    return 0 if all(check.is_ok for check in checks) else SpecError.exit_code
+        write_json({"schema_version": 1, "targets": documents})
+    return code
+
+
+def _tell(checks: list[TargetCheck]) -> None:
+    for check in checks:
+        write(f"{check.name}: {'ok' if check.is_ok else 'not valid'}")
+        for error in check.errors:
+            write(f"  {error}")
+
+
+def _deep(check: TargetCheck, *, is_json: bool) -> DeepCheck:
+    """One line per part as soon as it is known."""
+    from vibeserve.initialise.deep import DeepStep, check_deeply
+
+    def say(step: DeepStep) -> None:
+        if not is_json:
+            for line in step.lines():
+                write(f"  {line}")
+
+    if check.spec is None:
+        raise SpecError(f"'{check.name}' is a part of targets and no target", hint="vibeserve list")
+    found = check_deeply(check.spec, say=say)
+    if not is_json:
+        left_out = f"; not run: {', '.join(found.not_run)}" if found.not_run else ""
+        write(f"{check.name}: {'all parts work' if found.is_ok else 'FAILED'} ({found.seconds:.0f} s){left_out}")
+    return found
 
 
 def _checks(names: list[str], *, is_all: bool) -> list[TargetCheck]:
@@ -40,12 +74,20 @@ def _checks(names: list[str], *, is_all: bool) -> list[TargetCheck]:
         )
     if is_all:
         return [check_target(target) for target in list_targets()]
-    return [check_file(Path(name)) if _is_path(name) else check_target(find_target(name)) for name in names]
+    return [check_file(_file_of(name)) if _is_path(name) else check_target(find_target(name)) for name in names]
 
 
 def _is_path(name: str) -> bool:
     if "/" not in name and not name.endswith(".yaml"):
         return False
-    if not Path(name).is_file():
+    path = Path(name)
+    # a link that leads nowhere is there, and is the target's fault
+    if not path.exists() and not path.is_symlink():
         raise SpecError(f"no file {name}", hint="vibeserve list shows the targets that have a name")
     return True
+
+
+def _file_of(name: str) -> Path:
+    """The target's file: the one inside where a target's folder is named."""
+    inside = Path(name) / "target.yaml"
+    return inside if inside.is_file() else Path(name)

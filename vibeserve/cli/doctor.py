@@ -11,7 +11,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vibeserve.cli.output import VerbParser, write, write_json, write_table
+from vibeserve.arguments import VerbParser
+from vibeserve.cli.output import write, write_json, write_table
 from vibeserve.errors import InfraError
 
 if TYPE_CHECKING:

@@ -1,26 +1,13 @@
-"""Writing at the edge, and parsing what every verb has in common."""
+"""Writing at the edge."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 from vibeserve.errors import SpecError
-
-
-class VerbParser(argparse.ArgumentParser):
-    """argparse whose faults are SpecErrors, so that they pass the boundary like all others."""
-
-    def __init__(self, verb: str, *, description: str) -> None:
-        super().__init__(prog=f"vibeserve {verb}", description=description, allow_abbrev=False)
-        self.add_argument("--json", action="store_true", dest="is_json", help="a JSON document instead of text")
-
-    def error(self, message: str) -> NoReturn:
-        usage = " ".join(self.format_usage().split())
-        raise SpecError(f"{self.prog.split()[-1]}: {message}", problems=[usage], hint=f"{self.prog} --help")
 
 
 def write(text: str) -> None:
@@ -46,10 +33,10 @@ def write_table(rows: Sequence[Sequence[str]]) -> None:
 def unknown_verb_error(word: str) -> SpecError:
     """Neither a verb nor an override; a target's bare name is the usual slip."""
     from vibeserve.cli.table import VERBS
-    from vibeserve.config.targets import list_targets
+    from vibeserve.config.targets import target_names
     from vibeserve.config.words import unknown
 
-    targets = [target.name for target in list_targets()]
+    targets = target_names()
     hint = f"vibeserve +target={word}" if word in targets else "vibeserve +target=NAME, or `vibeserve --help`"
     problems = [f"valid targets: {', '.join(targets) or '(none)'}"]
     return SpecError(unknown("verb", word, [name for name, _, _ in VERBS]), problems=problems, hint=hint)

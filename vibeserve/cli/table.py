@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 VERBS: tuple[tuple[str, str, str], ...] = (
+    ("init", "vibeserve.cli.initialising:main", "write a first target: a file from answers, a folder from a model"),
     ("list", "vibeserve.cli.listing:main", "targets that can be named here, and whether they run on this machine"),
     ("check", "vibeserve.cli.checking:main", "validate target files, with file:line:column for every fault"),
+    ("schema", "vibeserve.cli.schemas:main", "JSON Schema of targets and other files, for editors and programs"),
     ("plan", "vibeserve.cli.planning:main", "what a target would do and cost; spends nothing"),
     ("doctor", "vibeserve.cli.doctor:main", "what this machine offers, and what is missing"),
     ("status", "vibeserve.artifact.commands:status", "how far the runs of this folder are"),
     ("serve", "vibeserve.artifact.commands:serve", "start the runtime of an artifact"),
     ("verify", "vibeserve.artifact.commands:verify", "re-check the claim of an artifact"),
     ("report", "vibeserve.report.commands:main", "write report.html of an artifact anew"),
+    ("compare", "vibeserve.comparison.commands:main", "artifacts side by side, each beside its own baselines"),
     ("peers", "vibeserve.baselines.cli:main", "peers to compare with: list them, install one"),
 )
 """(verb, `module:function` with `function(argv: list[str]) -> int`, summary)"""

@@ -1,8 +1,7 @@
-"""The load generator: sends what a workload asks for, keeps every reply, counts tokens itself."""
+"""The load generator: sends what a workload asks for, and keeps what came back and when."""
 
 from __future__ import annotations
 
 from vibeserve.client.session import LoadSession
-from vibeserve.client.tokens import count_tokens, token_arrivals
 
-__all__ = ["LoadSession", "count_tokens", "token_arrivals"]
+__all__ = ["LoadSession"]

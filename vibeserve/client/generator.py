@@ -2,43 +2,54 @@
 vibeserve.client.generator`).
 
 stdin: the job as one JSON line, then one line per request (`{"n", "due_s", "request"}`), until end of file.
-stdout: `{"event": "ready"}`, one line per finished request, and `{"event": "stats"}` at the end, as JSON.
+stdout: `{"event": "ready"}`, one line per finished request (`{"n", "scheduled_s", "sent_s", "end_s", "error",
+"record"}`), and `{"event": "stats"}` at the end, as JSON. What the workload's code prints goes to stderr.
 SIGTERM: what is in flight is reported with error `cut`, then the process ends.
 
-It runs on the client's cores inside the server's network namespace, and holds no more prompts than it is about to send.
+What is sent is the bundle's affair: its workload's `send`, with a session per request (`vibeserve.client.sending`). It
+runs on the client's cores inside the server's network namespace, and holds no more prompts than it is about to send.
 All times it reports are active seconds of the session (`vibeserve.client.clock`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import json
 import os
 import resource
 import signal
 import sys
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import uvloop
 
-from vibeserve.client.adapters import COMPLETIONS_PATH, get_adapter
 from vibeserve.client.clock import ClockPage
-from vibeserve.client.exchange import Exchange
-from vibeserve.core.nouns import PromptRequest
+from vibeserve.client.records import request_reader, to_json
+from vibeserve.client.sending import Endpoint, Flight, RequestSession, record_line, source_of
+from vibeserve.contract import CUT
+from vibeserve.core.documents import from_data
+from vibeserve.errors import SpecError
+from vibeserve.modalities import BundleRef, open_bundle
 
+Emit = Callable[[bytes], None]
+
+DRAIN_S = 3.0
+"""for everything in flight to end once the load has, above `sending.GRACE_S`"""
 FAILURE_BACKOFF_S = 0.05  # a closed loop must not spin against a server that refuses everything
 _PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
+    bundle: BundleRef
     base_url: str
-    adapter: str
+    dialect: str
     model: str
     concurrency: int
     """0 = open loop: every request has its `due_s`"""
@@ -93,15 +104,20 @@ class Feed(asyncio.Protocol):
 class Generator:
     """Keeps the load up until the requests end or SIGTERM comes."""
 
-    def __init__(self, job: Job, feed: Feed, clock: ClockPage) -> None:
+    def __init__(self, job: Job, feed: Feed, clock: ClockPage, *, emit: Emit) -> None:
         self._job = job
         self._feed = feed
+        self._emit = emit
         self._now_s = clock.now_s
-        self._adapter = get_adapter(job.adapter)
-        url = urlsplit(job.base_url)
-        self._host, self._port = url.hostname or "127.0.0.1", url.port or 80
-        self._path = url.path.rstrip("/").removesuffix("/v1") + COMPLETIONS_PATH
-        self._in_flight: set[Exchange] = set()
+        bundle = open_bundle(job.bundle)
+        self._workload = bundle.workload
+        self._source = source_of(bundle)
+        self._read_request = request_reader(bundle.request_type)
+        self._record_type = bundle.record_type
+        self._endpoint = Endpoint(base_url=job.base_url, model=job.model, dialect=job.dialect)
+        self._in_flight: dict[Flight, tuple[int, float]] = {}
+        """flight -> number of its request, when it was due"""
+        self._unwritten: deque[Callable[[], bytes]] = deque()
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -113,13 +129,21 @@ class Generator:
     def cut(self) -> None:
         """End everything in flight; the tasks report what they have."""
         self._stopping.set()
-        for exchange in list(self._in_flight):
-            exchange.fail("cut")
+        for flight in list(self._in_flight):
+            flight.end(CUT)
 
     async def drain(self) -> None:
-        """Until everything in flight is reported; the tasks do not wait for the server any more."""
-        while self._in_flight:
+        """Until everything in flight has ended. What does not end is given up and reported without a reply."""
+        deadline_s = time.monotonic() + DRAIN_S
+        while self._in_flight and time.monotonic() < deadline_s:
             await asyncio.sleep(0.001)
+        for flight in list(self._in_flight):
+            self._report(flight)
+
+    def flush(self) -> None:
+        """Write what is not written yet."""
+        while self._unwritten:
+            self._emit(self._unwritten.popleft()())
 
     async def _closed_loop(self) -> None:
         free_s: float | None = None  # a request is due when its place becomes free, however late the parent feeds it
@@ -143,53 +167,39 @@ class Generator:
         await asyncio.gather(*running)
 
     async def _serve(self, line: dict[str, Any], *, scheduled_s: float) -> str | None:
-        request = PromptRequest(**line["request"])
-        exchange = Exchange(self._payload(request), now_s=self._now_s)
-        self._in_flight.add(exchange)
-        sent_s = self._now_s()
-        try:
-            await asyncio.get_running_loop().create_connection(lambda: exchange, self._host, self._port)
-        except OSError as error:
-            exchange.fail(f"connect: {error}")
-        timer = asyncio.create_task(self._expire(exchange, sent_s))
-        await exchange.done
-        timer.cancel()
-        self._in_flight.discard(exchange)
-        _emit(_record(line["n"], exchange, scheduled_s=scheduled_s, sent_s=sent_s))
-        return exchange.error
+        session = RequestSession(self._endpoint, now_s=self._now_s)
+        flight = Flight(self._read_request(line["request"]), session, limit_s=self._job.request_timeout_s)
+        self._in_flight[flight] = (line["n"], scheduled_s)
+        await flight.fly(self._workload)
+        return self._report(flight) if flight in self._in_flight else CUT
 
-    async def _expire(self, exchange: Exchange, sent_s: float) -> None:
-        limit_s = self._job.request_timeout_s
-        while (left_s := sent_s + limit_s - self._now_s()) > 0:
-            await asyncio.sleep(left_s)
-        exchange.fail(f"timed out after {limit_s:g} s")
+    def _report(self, flight: Flight) -> str | None:
+        """The request's error. Its record is written later, one in a turn of the loop: others' bytes are waiting."""
+        number, scheduled_s = self._in_flight.pop(flight)
+        record, error = flight.outcome(self._record_type, source=self._source)
+        times = flight.times(scheduled_s=scheduled_s)
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self._write_next)
+        self._unwritten.append(partial(record_line, number, record, times=times, error=error, source=self._source))
+        return error
 
-    def _payload(self, request: PromptRequest) -> bytes:
-        body = json.dumps(self._adapter.body(request, self._job.model)).encode()
-        head = (
-            f"POST {self._path} HTTP/1.1\r\nHost: {self._host}:{self._port}\r\nContent-Type: application/json\r\n"
-            f"Accept: text/event-stream\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        )
-        return head.encode() + body
+    def _write_next(self) -> None:
+        if self._unwritten:
+            self._emit(self._unwritten.popleft()())
+        if self._unwritten:
+            asyncio.get_running_loop().call_soon(self._write_next)
 
 
-def _record(n: int, exchange: Exchange, *, scheduled_s: float, sent_s: float) -> dict[str, Any]:
-    return {
-        "n": n,
-        "scheduled_s": round(scheduled_s, 6),
-        "sent_s": round(sent_s, 6),
-        "end_s": round(exchange.end_s, 6),
-        "chunks": exchange.chunks,
-        "finish_reason": exchange.finish_reason,
-        "usage": exchange.usage,
-        "logprobs": exchange.logprobs,
-        "error": exchange.error,
-    }
+def _private_stdout() -> Emit:
+    """The records' pipe. Whatever else in this process prints, prints to the log."""
+    stream = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
 
+    def emit(line: bytes) -> None:
+        stream.write(line)
+        stream.flush()
 
-def _emit(document: dict[str, Any]) -> None:
-    sys.stdout.buffer.write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
-    sys.stdout.buffer.flush()
+    return emit
 
 
 def _read_job() -> Job:
@@ -200,8 +210,7 @@ def _read_job() -> Job:
         if not byte:
             raise SystemExit("generator: no job on stdin")
         line += byte
-    document = json.loads(line)
-    return Job(**(document | {"cpus": tuple(document["cpus"])}))
+    return from_data(Job, json.loads(line))
 
 
 def _prepare_process(job: Job) -> None:
@@ -214,14 +223,14 @@ def _prepare_process(job: Job) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _main(job: Job) -> None:
+async def _main(job: Job, *, emit: Emit) -> None:
     loop = asyncio.get_running_loop()
     feed = Feed(high_water=2 * job.concurrency + 8)
     await loop.connect_read_pipe(lambda: feed, sys.stdin)
-    generator = Generator(job, feed, ClockPage(job.clock_fd))
+    generator = Generator(job, feed, ClockPage(job.clock_fd), emit=emit)
     stopping = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    _emit({"event": "ready"})
+    emit(to_json({"event": "ready"}))
     load = asyncio.create_task(generator.run())
     stop = asyncio.create_task(stopping.wait())
     await asyncio.wait({load, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -230,16 +239,22 @@ async def _main(job: Job) -> None:
         await generator.drain()
         load.cancel()  # what waits for a request or an arrival has nothing to report
     stop.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await load
+    generator.flush()
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    _emit({"event": "stats", "cpu_s": usage.ru_utime + usage.ru_stime})
+    emit(to_json({"event": "stats", "cpu_s": usage.ru_utime + usage.ru_stime}))
+    if load.done() and not load.cancelled():
+        load.result()
+    os._exit(0)  # everything is said; a `send` that does not end must not keep the process
 
 
 def main() -> None:
+    emit = _private_stdout()
     job = _read_job()
     _prepare_process(job)
-    uvloop.run(_main(job))
+    try:
+        uvloop.run(_main(job, emit=emit))
+    except SpecError as error:
+        raise SystemExit(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
-"""Check a target file against the schema, with `file:line:column` for every fault; then compose and validate it."""
+"""Check a target file: every fault of it, of what it inherits from and of what it selects, with its place."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vibeserve.config.chain import read_chain
 from vibeserve.config.compose import compose_file
-from vibeserve.config.targets import TargetFile
-from vibeserve.config.yaml_check import file_problems
+from vibeserve.config.faults import fault_lines
+from vibeserve.config.own_files import own_file_problems
+from vibeserve.config.targets import TargetFile, entries
 from vibeserve.errors import SpecError
 
 if TYPE_CHECKING:
@@ -17,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TargetCheck:
-    """Outcome for one target. `errors` are one line each; `spec` is there when there are none."""
+    """Outcome for one target. `errors` are one line each; `spec` is there when there are none.
+
+    A part (`_NAME.yaml`) need not be complete: only its files are checked and it has no spec.
+    """
 
     name: str
     errors: tuple[str, ...]
@@ -33,20 +39,22 @@ class TargetCheck:
 
 def check_target(target: TargetFile, *, cwd: Path | None = None) -> TargetCheck:
     """Schema, composition and semantics of `target`; every fault is returned, none raised."""
+    here = (cwd or Path.cwd()).resolve()
+    if target.is_part:
+        return TargetCheck(name=target.name, errors=tuple(fault_lines(read_chain(target, cwd=here).faults)))
     try:
-        problems = file_problems(target.path, cwd=cwd or Path.cwd())
-    except RecursionError:
-        problems = [f"{target.path.name}: an alias of it contains itself"]
-    if problems:
-        return TargetCheck(name=target.name, errors=tuple(problems))
-    try:
-        spec = compose_file(target, overrides=[], cwd=cwd)
+        spec = compose_file(target, overrides=[], cwd=here)
     except SpecError as error:
         return TargetCheck(name=target.name, errors=error.problems or (str(error),))
-    return TargetCheck(name=target.name, errors=(), spec=spec)
+    problems = tuple(own_file_problems(spec))
+    return TargetCheck(name=target.name, errors=problems, spec=None if problems else spec)
 
 
 def check_file(path: Path, *, cwd: Path | None = None) -> TargetCheck:
     """Like `check_target`, for a file that lies anywhere."""
-    name = path.parent.name if path.name == "target.yaml" else path.stem
-    return check_target(TargetFile(name=name, path=path.resolve(), origin="file"), cwd=cwd)
+    here = (cwd or Path.cwd()).resolve()
+    whole = Path(os.path.normpath(here / path))
+    name = whole.parent.name if whole.name == "target.yaml" else whole.stem
+    target = TargetFile(name=name, path=whole, origin="file")
+    listed = (entry for entry in entries(target.root, origin="file") if entry.path == whole)
+    return check_target(next(listed, target), cwd=here)

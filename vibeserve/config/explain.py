@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from vibeserve.errors import SpecError
 
 
+def _as_it_is(problem: str) -> str:
+    return problem
+
+
 @contextlib.contextmanager
-def explained() -> Iterator[None]:
-    """Raise SpecError for any fault of a composition inside the block."""
-    from hydra.errors import HydraException, MissingConfigException
+def explained(located: Callable[[str], str] = _as_it_is) -> Iterator[None]:
+    """Raise SpecError for any fault of a composition inside the block; `located` puts a place before `key: what`."""
+    from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
 
     try:
         yield
-    except MissingConfigException as error:
-        raise SpecError(f"no '{error.missing_cfg_file}'", problems=[_options(error)], hint="vibeserve check") from error
-    except YAMLError as error:
-        from vibeserve.config.yaml_check import yaml_fault
-
-        mark = getattr(error, "problem_mark", None)
-        fault = yaml_fault(error, mark.name if mark else "configuration")
-        raise SpecError("a configuration file is not valid YAML", problems=[fault]) from error
     except (HydraException, OmegaConfBaseException) as error:
-        raise SpecError("the spec does not compose", problems=[_one_line(error)], hint="vibeserve check") from error
+        raise SpecError(
+            "the spec does not compose", problems=[located(one_line(error))], hint="vibeserve check"
+        ) from error
 
 
-def _options(error: object) -> str:
-    options = getattr(error, "options", None)
-    return f"valid: {', '.join(options)}" if options else "there is no such group or option"
-
-
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """The innermost message that Hydra or OmegaConf worded, with the key it names, on one line."""
     told: BaseException = error
     while told.__cause__ is not None and _is_worded(told.__cause__):
@@ -43,7 +35,7 @@ def _one_line(error: BaseException) -> str:
     text = str(told) or str(error)
     key = re.search(r"full_key: (\S+)", text)
     noise = re.compile(r"\s*(full_key|object_type|reference_type)\b|See https?://")
-    if key and "dict is not a subclass of" in text:
+    if key and ("dict is not a subclass of" in text or re.match(r"(Could not override|Key '.*' not in)", text)):
         # OmegaConf cannot turn a mapping into a dataclass while it updates; merging files can
         return f"{key.group(1)}: a new entry is declared in the target's file, not on the command line"
     body = " ".join(line.strip() for line in text.splitlines() if not noise.match(line))

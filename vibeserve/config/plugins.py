@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigStore
@@ -17,13 +16,21 @@ from hydra.plugins.config_source import ConfigLoadError, ConfigResult, ConfigSou
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-from vibeserve.config.targets import GROUPS, conf_roots, locate, names_in, target_roots
+from vibeserve.config.chain import read_chain
+from vibeserve.config.faults import fault_lines
+from vibeserve.config.targets import TargetFile, conf_roots, entries, target_roots
+from vibeserve.errors import SpecError
 from vibeserve.spec import Spec
 
 TARGET = "target"
 
-# Hydra instantiates search path plug-ins itself and passes them nothing
-_roots: ContextVar[tuple[list[Path], list[Path]] | None] = ContextVar("roots", default=None)
+# Hydra instantiates plug-ins itself and passes them nothing
+_roots: ContextVar[tuple[Path, list[Path], list[Path]] | None] = ContextVar("roots", default=None)
+
+
+def _working_folder() -> Path:
+    roots = _roots.get()
+    return roots[0] if roots else Path.cwd()
 
 
 class TargetsSource(ConfigSource):
@@ -34,21 +41,18 @@ class TargetsSource(ConfigSource):
         return "vstargets"
 
     def load_config(self, config_path: str) -> ConfigResult:
-        path = self._locate(config_path)
-        if path is None:
+        target = self._target(config_path)
+        if target is None:
             raise ConfigLoadError(f"no target {config_path} under {self.path}")
-        text = path.read_text(encoding="utf-8")
-        header = self._get_header_dict(text)
-        # Hydra stops looking for `# @package` at the first other comment, and a target is global anyway
-        if header.get("package") is None:
-            header["package"] = "_global_"
-        config = OmegaConf.create(text) if text.strip() else OmegaConf.create()
-        body: dict[str, Any] = {TARGET: {"name": _name_of(path), "dir": str(path.parent)}}
-        if "defaults" in config:
-            entries: Any = OmegaConf.to_container(config.defaults)
-            body["defaults"] = [_as_override(entry) for entry in entries]
-        config = OmegaConf.merge(config, body)
-        return ConfigResult(provider=self.provider, path=self.full_path(), config=config, header=header)
+        chain = read_chain(target, cwd=_working_folder())
+        if chain.faults:
+            raise SpecError(f"target '{target.name}' is not valid", problems=fault_lines(chain.faults))
+        # every group is in the primary defaults already
+        selected = [{f"override /{group}": option} for group, option in chain.selected.items()]
+        config = OmegaConf.merge({"defaults": [*selected, "_self_"]}, chain.config())
+        return ConfigResult(
+            provider=self.provider, path=self.full_path(), config=config, header={"package": "_global_"}
+        )
 
     def available(self) -> bool:
         return Path(self.path).is_dir()
@@ -57,36 +61,27 @@ class TargetsSource(ConfigSource):
         return config_path in ("", TARGET)
 
     def is_config(self, config_path: str) -> bool:
-        return self._locate(config_path) is not None
+        return self._target(config_path) is not None
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         if config_path == "" and results_filter in (None, ObjectType.GROUP):
             return [TARGET]
         if config_path == TARGET and results_filter in (None, ObjectType.CONFIG):
-            return names_in(Path(self.path))
+            found = entries(Path(self.path), origin=TARGET)
+            return [entry.name for entry in found if not entry.fault and not entry.is_part]
         return []
 
-    def _locate(self, config_path: str) -> Path | None:
+    def _target(self, config_path: str) -> TargetFile | None:
         group, _, name = config_path.partition("/")
-        return locate(Path(self.path), name) if group == TARGET else None
-
-
-def _name_of(path: Path) -> str:
-    return path.parent.name if path.name == "target.yaml" else path.stem
-
-
-def _as_override(entry: object) -> object:
-    """`/model: x` means `override /model: x`: every group is in the primary defaults already."""
-    if not isinstance(entry, dict):
-        return entry
-    return {f"override {key}" if str(key).lstrip("/") in GROUPS else key: value for key, value in entry.items()}
+        found = {entry.name: entry for entry in entries(Path(self.path), origin=TARGET)} if group == TARGET else {}
+        return found.get(name.removesuffix(".yaml")) or found.get(name)
 
 
 class VibeServeSearchPath(SearchPathPlugin):
     """Targets of the user's repository before the package's; groups of the package before the user's."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        targets, confs = _roots.get() or _roots_of(Path.cwd())
+        _, targets, confs = _roots.get() or (Path.cwd(), *_roots_of(Path.cwd()))
         for root in reversed(targets):
             search_path.prepend("vibeserve-targets", f"vstargets://{root}")
         for root in confs[1:]:
@@ -101,7 +96,7 @@ def _roots_of(cwd: Path) -> tuple[list[Path], list[Path]]:
 def searching_from(cwd: Path, *, first: Path | None = None) -> Iterator[None]:
     """Compose as if started in `cwd`; targets of folder `first` hide all others."""
     targets, confs = _roots_of(cwd)
-    token = _roots.set(([first, *targets] if first else targets, confs))
+    token = _roots.set((cwd, [first, *targets] if first else targets, confs))
     try:
         yield
     finally:

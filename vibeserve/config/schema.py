@@ -14,6 +14,7 @@ from itertools import pairwise
 from textwrap import dedent
 from typing import Any
 
+from vibeserve.config.bounds import most_of
 from vibeserve.spec import MISSING, Spec
 
 Schema = dict[str, Any]
@@ -22,8 +23,11 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 INTERPOLATION: Schema = {"type": "string", "pattern": r"\$\{[^}]+\}"}
 SCALARS: dict[type, str] = {int: "integer", float: "number", str: "string", bool: "boolean"}
 
-FILLED_BY_LOADER = {"name", "dir"}
+FILLED_BY_LOADER = {"name", "dir", "inherited_dirs"}
 """fields of `target:` that a target file may not state"""
+
+COMPOSABLE = ("baseline",)
+"""groups of which several options may be selected at once"""
 
 
 def composed_schema() -> Schema:
@@ -33,29 +37,66 @@ def composed_schema() -> Schema:
 
 def target_schema(options: dict[str, list[str]]) -> Schema:
     """Schema of a target file. `options` are the valid options by group."""
-    body = _object(Spec, partial=True)
-    for name in FILLED_BY_LOADER:
-        del body["properties"]["target"]["properties"][name]
-    choices = {f"^(override )?/{group}$": _choice(names) for group, names in options.items()}
+    body = body_schema()
+    choices = {group: _choice(names, is_composable=group in COMPOSABLE) for group, names in options.items()}
+    notes = {group: f"selects the {group}: conf/{group}/NAME.yaml" for group in options}
+    selections = {
+        f"{spelling}/{group}": {**choice, "description": notes[group]}
+        for spelling in ("override ", "")
+        for group, choice in choices.items()
+    }
     selection = {
         "type": "object",
-        "patternProperties": choices,
+        "properties": selections,
         "additionalProperties": False,
         "minProperties": 1,
         "maxProperties": 1,
     }
+    inherited = {"type": "string", "description": "name of the target that this one inherits from, or _self_"}
     defaults = {
         "type": "array",
-        "description": "groups this target selects, and targets it inherits from",
-        "items": {"anyOf": [selection, {"type": "string"}]},
+        "description": "the options that this target selects, and the target that it inherits from",
+        "items": {"anyOf": [selection, inherited]},
     }
-    body["properties"] = {"defaults": defaults, **body["properties"]}
-    return {"$schema": DRAFT, "title": "VibeServe target", **body}
+    about = {"$schema": DRAFT, "title": "VibeServe target"}
+    return {**about, **body, "properties": {"defaults": defaults, **body["properties"]}}
 
 
-def _choice(names: list[str]) -> Schema:
+@cache
+def body_schema() -> Schema:
+    """Schema of a target's own values: its file without `defaults`. Nobody may write to it."""
+    body = _object(Spec, partial=True)
+    for name in FILLED_BY_LOADER:
+        del body["properties"]["target"]["properties"][name]
+    return body
+
+
+def group_schema(group: str) -> Schema:
+    """Schema of `conf/<group>/NAME.yaml`: the values below the group's key; `defaults` names options of that group."""
+    body = body_schema()["properties"][group]
+    named = {"type": "array", "description": f"options of {group} to start from", "items": {"type": "string"}}
+    properties = {"defaults": named, **body.get("properties", {})}
+    about = {"$schema": DRAFT, "title": f"VibeServe {group}"}
+    return {**about, **{name: value for name, value in body.items() if name != "default"}, "properties": properties}
+
+
+def schema_at(schema: Schema, key: str) -> Schema:
+    """The part of `schema` that describes the dotted `key`, which must exist; an empty schema allows anything."""
+    for part in key.split("."):
+        schema = next((shape for shape in schema.get("anyOf", []) if shape.get("type") in ("object", "array")), schema)
+        if part in schema.get("properties", {}):
+            schema = schema["properties"][part]
+        elif schema.get("type") == "array":
+            schema = schema["items"]
+        else:
+            below = schema.get("additionalProperties", {})
+            schema = below if isinstance(below, dict) else {}
+    return schema
+
+
+def _choice(names: list[str], *, is_composable: bool) -> Schema:
     option = {"enum": names}
-    return {"anyOf": [option, {"type": "array", "items": option}]}
+    return {"anyOf": [option, {"type": "array", "items": option}]} if is_composable else option
 
 
 def _object(cls: type, *, partial: bool) -> Schema:
@@ -64,6 +105,7 @@ def _object(cls: type, *, partial: bool) -> Schema:
     properties = {}
     for item in fields(cls):
         schema = _type(hints[item.name], partial=partial)
+        _bound(schema, most=most_of(cls.__name__, item.name))
         if item.name in notes:
             schema = {**schema, "description": notes[item.name]}
         default = item.default
@@ -71,7 +113,17 @@ def _object(cls: type, *, partial: bool) -> Schema:
             schema = {**schema, "default": default.name if isinstance(default, Enum) else default}
         properties[item.name] = schema
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    about = _docstring(cls)
+    schema = {"description": about, **schema} if about else schema
     return schema if partial else {**schema, "required": list(properties)}
+
+
+def _bound(schema: Schema, *, most: int) -> None:
+    """Add the bounds to the numbers that a field's `schema` allows."""
+    if schema.get("type") in ("integer", "number"):
+        schema |= {"minimum": 0, "maximum": most}
+    for shape in schema.get("anyOf", []):
+        _bound(shape, most=most)
 
 
 def _type(hint: Any, *, partial: bool) -> Schema:
@@ -96,11 +148,20 @@ def _type(hint: Any, *, partial: bool) -> Schema:
 
 
 @cache
+def _class_of(cls: type) -> ast.ClassDef:
+    return typing.cast(ast.ClassDef, ast.parse(dedent(inspect.getsource(cls))).body[0])
+
+
+def _docstring(cls: type) -> str:
+    """The docstring as it is written: that which `dataclass` makes up is no description."""
+    return " ".join((ast.get_docstring(_class_of(cls)) or "").split())
+
+
+@cache
 def field_notes(cls: type) -> dict[str, str]:
     """The string literal below each field of a dataclass, by field name."""
-    body = typing.cast(ast.ClassDef, ast.parse(dedent(inspect.getsource(cls))).body[0]).body
     notes = {}
-    for above, below in pairwise(body):
+    for above, below in pairwise(_class_of(cls).body):
         if not isinstance(above, ast.AnnAssign) or not isinstance(above.target, ast.Name):
             continue
         if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):

@@ -6,19 +6,41 @@ import math
 import re
 from collections.abc import Iterator
 
+from vibeserve.config.bounds import bound_problems
+from vibeserve.config.contract_rules import contract_problems
+from vibeserve.config.own_files import goal_metrics, has_own_workload
+from vibeserve.config.unused import unused_values
 from vibeserve.config.words import suggest
-from vibeserve.core.nouns import METRICS
-from vibeserve.spec import BaselineClass, Goal, Load, Modality, Model, SourceKind, Spec, Tier, Workload
+from vibeserve.config.workload_rules import PREDICTIONS, WORKLOADS, workload_problems
+from vibeserve.spec import BaselineClass, Goal, Load, Model, SourceKind, Spec, Tier
 
-WORKLOADS: dict[str, Modality] = {"chat": Modality.text}
-"""kinds of workload and the modality that serves them"""
+LAUNCHED = ("transformers", "transformers_cb", "vllm", "llama_cpp", "scaffold")
+DECLARED_ONLY = (
+    "sglang",
+    "mlx_lm",
+    "openvino",
+    "vllm_ngram",
+    "vllm_draft",
+    "transformers_prompt_lookup",
+    "transformers_prefix",
+    "transformers_llguidance",
+    "reference",
+    "reference_tuned",
+    "moonshine_full",
+    "moonshine_window",
+    "moonshine_voice",
+    "vllm_moonshine",
+    "faster_whisper",
+)
+BASELINES = (*LAUNCHED, *DECLARED_ONLY)
+"""peers that may be declared; `vibeserve.baselines` has a launcher for the first group in this version"""
 
-BASELINES = ("transformers", "transformers_cb", "vllm", "llama_cpp", "scaffold")
+IMAGE_HEADS = ("flow", "tokens")
 HARDWARE_KINDS = ("cpu", "cuda", "mps")
 DTYPES = ("float32", "bfloat16", "float16")
 BACKENDS = ("playbook",)
-POLICIES = ("greedy",)
-HOSTS = ("local",)
+POLICIES = ("greedy", "random")
+HOSTS = ("local", "ssh")
 SEEDS = ("scaffold",)
 REUSES = ("none", "prefix")
 LOADS = ("headline", "all")
@@ -33,12 +55,21 @@ SOURCE_FIELDS: dict[SourceKind, tuple[str, ...]] = {
 
 def semantic_problems(spec: Spec) -> list[str]:
     """One line for every rule that `spec` breaks, each starting with the key."""
+    absurd = list(bound_problems(spec))
+    keys = [line.partition(": ")[0] for line in absurd]
+    # a number out of bounds breaks other rules too: one line about it is enough
+    return absurd + [line for line in _rules(spec) if not any(it.startswith(line.partition(": ")[0]) for it in keys)]
+
+
+def _rules(spec: Spec) -> list[str]:
     return [
         *_choices(spec),
         *_model(spec.model),
-        *_workload(spec.workload, model=spec.model),
+        *workload_problems(spec.workload, model=spec.model, is_own=has_own_workload(spec)),
         *_limits(spec),
+        *contract_problems(spec),
         *_baselines(spec),
+        *unused_values(spec),
         *([] if spec.goals else ["goals: none is declared; the first one is the headline that the search improves"]),
         *(problem for index, goal in enumerate(spec.goals) for problem in _goal(goal, index=index, spec=spec)),
     ]
@@ -49,8 +80,11 @@ def _choices(spec: Spec) -> Iterator[str]:
     table: list[tuple[str, str, tuple[str, ...]]] = [
         ("model.dtype", spec.model.dtype, DTYPES),
         ("hardware.kind", spec.hardware.kind, HARDWARE_KINDS),
-        ("workload.kind", spec.workload.kind, tuple(WORKLOADS)),
+        ("workload.kind", spec.workload.kind, _kinds(spec)),
         ("workload.reuse", spec.workload.reuse, REUSES),
+        ("workload.prediction", spec.workload.prediction, PREDICTIONS),
+        ("model.image_head.kind", spec.model.image_head.kind or IMAGE_HEADS[0], IMAGE_HEADS),
+        ("model.linear_state.dtype", spec.model.linear_state.dtype, DTYPES),
         ("search.policy", spec.search.policy, POLICIES),
         ("evaluation.loads", spec.evaluation.loads, LOADS),
         ("host.kind", spec.host.kind, HOSTS),
@@ -64,51 +98,30 @@ def _choices(spec: Spec) -> Iterator[str]:
             yield f"{key}: '{value}' is not valid{guess}{' ' if guess else '; '}valid: {', '.join(options)}"
 
 
+def _kinds(spec: Spec) -> tuple[str, ...]:
+    """The built-in kinds; a target with a workload.py of its own names it as it likes."""
+    return (*WORKLOADS, spec.workload.kind) if has_own_workload(spec) else tuple(WORKLOADS)
+
+
 def _model(model: Model) -> Iterator[str]:
     source = model.source
     for name in SOURCE_FIELDS[source.kind]:
         if not getattr(source, name):
             yield f"model.source.{name}: needed when model.source.kind is {source.kind.name}"
-    if source.kind is SourceKind.hub and not re.fullmatch(r"[0-9a-f]{40}", model.revision):
+    # without any it may be planned for; a run asks for it (`workloads.not_yet`)
+    if source.kind is SourceKind.hub and model.revision and not re.fullmatch(r"[0-9a-f]{40}", model.revision):
         yield "model.revision: a model from a hub needs the 40 hex digits of a commit, so that a run can be repeated"
     if source.kind is SourceKind.package and source.sha256 and not re.fullmatch(r"[0-9a-f]{64}", source.sha256):
         yield "model.source.sha256: expected 64 hex digits"
     if model.num_heads and model.num_kv_heads and model.num_heads % model.num_kv_heads:
         yield f"model.num_kv_heads: {model.num_kv_heads} does not divide model.num_heads {model.num_heads}"
-
-
-def _workload(workload: Workload, *, model: Model) -> Iterator[str]:
-    for what in ("prompt_tokens", "output_tokens"):
-        low, high = getattr(workload, f"{what}_min"), getattr(workload, f"{what}_max")
-        if low < 1:
-            yield f"workload.{what}_min: {low} is below 1"
-        if low > high:
-            yield f"workload.{what}_min: {low} is above workload.{what}_max {high}"
-    longest = workload.prompt_tokens_max + workload.output_tokens_max
-    if longest > model.max_context_tokens:
-        yield (
-            f"workload: prompt_tokens_max + output_tokens_max = {longest} is above "
-            f"model.max_context_tokens {model.max_context_tokens}"
-        )
-    wanted = WORKLOADS.get(workload.kind)
-    if wanted is not None and wanted is not model.modality:
-        yield f"workload.kind: '{workload.kind}' needs a {wanted.name} model, model.modality is {model.modality.name}"
-    if workload.headline_load not in workload.loads:
-        yield f"workload.headline_load: '{workload.headline_load}' is no declared load; valid: {_names(workload.loads)}"
-    for name, load in workload.loads.items():
-        yield from _load(name, load)
-
-
-def _load(name: str, load: Load) -> Iterator[str]:
-    key = f"workload.loads.{name}"
-    if load.concurrency < 0 or load.rate_per_s < 0:
-        yield f"{key}: negative"
-    elif (load.concurrency > 0) == (load.rate_per_s > 0):
-        yield f"{key}: needs exactly one of concurrency and rate_per_s"
-    elif load.concurrency and re.fullmatch(r"c\d+", name) and name != f"c{load.concurrency}":
-        yield f"{key}: the name says {name[1:]}, concurrency is {load.concurrency}"
-    elif load.rate_per_s and re.fullmatch(r"r[\d.]+", name) and name != f"r{load.rate_per_s:g}":
-        yield f"{key}: the name says {name[1:]}, rate_per_s is {load.rate_per_s:g}"
+    attention, linear = model.num_attention_layers, model.linear_state.num_layers
+    if linear and model.num_layers and (attention or 0) + linear > model.num_layers:
+        counted = f"{attention} attention and {linear} linear_state" if attention else f"{linear} linear_state"
+        yield f"model.num_layers: {model.num_layers} is below its {counted} layers"
+    if model.num_active_parameters > model.num_parameters > 0:
+        active = model.num_active_parameters
+        yield f"model.num_active_parameters: {active} is above num_parameters {model.num_parameters}"
 
 
 def _limits(spec: Spec) -> Iterator[str]:
@@ -130,6 +143,8 @@ def _limits(spec: Spec) -> Iterator[str]:
         yield f"evaluation.window_scale: {evaluation.window_scale:g} is not in (0, 1]"
     if not 0 <= evaluation.min_effect < 1:
         yield f"evaluation.min_effect: {evaluation.min_effect:g} is not a share in [0, 1)"
+    if spec.host.kind == "ssh" and not spec.host.address:
+        yield "host.address: a host of kind ssh needs one, such as user@machine"
     if spec.sandbox.tier is Tier.C and not spec.sandbox.allow_none:
         yield "sandbox.tier: C is no wall at all; it needs sandbox.allow_none=true (or sandbox=none)"
 
@@ -143,10 +158,10 @@ def _baselines(spec: Spec) -> Iterator[str]:
 
 
 def _goal(goal: Goal, *, index: int, spec: Spec) -> Iterator[str]:
-    key = f"goals[{index}]"
-    if goal.metric not in METRICS:
-        guess = suggest(goal.metric, METRICS)
-        yield f"{key}.metric: '{goal.metric}' is not valid{guess}{' ' if guess else '; '}valid: {_names(METRICS)}"
+    key, metrics = f"goals[{index}]", goal_metrics(spec)
+    if goal.metric not in metrics:
+        guess = suggest(goal.metric, metrics)
+        yield f"{key}.metric: '{goal.metric}' is not valid{guess}{' ' if guess else '; '}valid: {_names(metrics)}"
         return
     if goal.load and goal.load not in spec.workload.loads:
         yield f"{key}.load: '{goal.load}' is no declared load; valid: {_names(spec.workload.loads)}"
@@ -156,9 +171,9 @@ def _goal(goal: Goal, *, index: int, spec: Spec) -> Iterator[str]:
         return
     if not 0 < getattr(goal, bounds[0]) < math.inf:
         yield f"{key}.{bounds[0]}: {getattr(goal, bounds[0]):g} is not above 0 and finite"
-    fitting = _bound_of(METRICS[goal.metric].unit)
+    fitting = _bound_of(metrics[goal.metric].unit)
     if bounds[0] not in ("min_ratio", fitting):
-        yield f"{key}.{bounds[0]}: {goal.metric} is in {METRICS[goal.metric].unit}; state {fitting} or min_ratio"
+        yield f"{key}.{bounds[0]}: {goal.metric} is in {metrics[goal.metric].unit}; state {fitting} or min_ratio"
     yield from _against(goal, key=key, spec=spec, is_relative=bounds[0] == "min_ratio")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vibeserve.config.words import suggest
@@ -24,6 +26,10 @@ GROUPS = (
 )
 
 
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+"""what a target may be called; a part (see `is_part`) has an underscore before it"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TargetFile:
     """One target: `<root>/<name>.yaml`, or `<root>/<name>/target.yaml` where it brings files of its own."""
@@ -32,10 +38,17 @@ class TargetFile:
     path: Path
     origin: str
     """repository or package"""
+    fault: str = ""
+    """why the entry of the folder is no file that can be read: it is listed all the same"""
 
     @property
     def root(self) -> Path:
         return self.path.parent.parent if self.path.name == "target.yaml" else self.path.parent
+
+    @property
+    def is_part(self) -> bool:
+        """A part is inherited by targets and is none itself."""
+        return self.name.startswith("_")
 
 
 def repository_root(cwd: Path) -> Path | None:
@@ -71,43 +84,92 @@ def group_options(cwd: Path) -> dict[str, list[str]]:
     return {group: sorted({path.stem for root in roots for path in (root / group).glob("*.yaml")}) for group in GROUPS}
 
 
-def locate(root: Path, name: str) -> Path | None:
-    """File of target `name` under `root`, or None. Names that start with an underscore are parts, not targets."""
-    stem = name.removesuffix(".yaml")
-    if not stem or stem.startswith("_"):
-        return None
-    return next((path for path in (root / stem / "target.yaml", root / f"{stem}.yaml") if path.is_file()), None)
-
-
-def names_in(root: Path) -> list[str]:
-    """Names of the targets directly under `root`."""
+def entries(root: Path, *, origin: str) -> list[TargetFile]:
+    """Every target and part directly under `root`, by name; what looks like one and cannot be read has a `fault`."""
     if not root.is_dir():
         return []
-    stems = {path.stem if path.suffix == ".yaml" else path.name for path in root.iterdir()}
-    return sorted(stem for stem in stems if locate(root, stem))
+    try:
+        paths = sorted(root.iterdir())
+    except OSError as error:
+        raise SpecError(f"{root} cannot be listed: {error.strerror}", hint=f"ls -l {root.parent}") from error
+    found: dict[str, TargetFile] = {}
+    for path in paths:
+        entry = _entry(path, origin=origin)
+        if entry is None:
+            continue
+        earlier = found.get(entry.name)
+        fault = f"there is {earlier.path.relative_to(root)} too; remove one of them" if earlier else entry.fault
+        found[entry.name] = replace(entry, fault=fault)
+    return list(found.values())
+
+
+def _entry(path: Path, *, origin: str) -> TargetFile | None:
+    """What `path` is as an entry of a folder of targets; None for other files and for folders without a target."""
+    if path.name.startswith("."):
+        return None
+    if path.suffix in (".yaml", ".yml"):
+        name, file = path.stem, path
+    elif _is_dangling(path) and not path.suffix:
+        name, file = path.name, path
+    else:
+        inside = [path / f"target{suffix}" for suffix in (".yaml", ".yml")]
+        name, file = path.name, next((each for each in inside if each.is_symlink() or each.exists()), path)
+        if file == path:
+            return None
+    return TargetFile(name=name, path=file, origin=origin, fault=_entry_fault(name, file))
+
+
+def _entry_fault(name: str, file: Path) -> str:
+    if _is_dangling(file):
+        return f"a link to {file.readlink()}, which leads nowhere"
+    if file.suffix == ".yml":
+        return f"a target's file ends in .yaml; rename it to {file.stem}.yaml"
+    if file.is_dir():
+        return "a folder; a target is a file NAME.yaml or a folder NAME with a target.yaml"
+    if not file.is_file():
+        return "neither a file nor a folder"
+    if not NAME.fullmatch(name.removeprefix("_")):
+        return f"'{name}' is no name of a target: letters, digits, '_', '-' and '.', a letter or digit first"
+    return ""
+
+
+def _is_dangling(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
+
+
+def known_targets(roots: Sequence[tuple[str, Path]]) -> dict[str, TargetFile]:
+    """Targets and parts by name; the first root that has a name hides it in the others."""
+    found: dict[str, TargetFile] = {}
+    for origin, root in roots:
+        for entry in entries(root, origin=origin):
+            found.setdefault(entry.name, entry)
+    return dict(sorted(found.items()))
 
 
 def list_targets(cwd: Path | None = None) -> list[TargetFile]:
-    """Every target that a command started in `cwd` can name, by name; a repository's hides the package's namesake."""
-    found: dict[str, TargetFile] = {}
-    for origin, root in target_roots(cwd or Path.cwd()):
-        for name in names_in(root):
-            path = locate(root, name)
-            if path is not None and name not in found:
-                found[name] = TargetFile(name=name, path=path, origin=origin)
-    return [found[name] for name in sorted(found)]
+    """Every target that a command started in `cwd` can name, by name; a repository's hides the package's namesake.
+
+    Entries that cannot be read are among them, with their `fault`; parts are not.
+    """
+    return [entry for entry in known_targets(target_roots(cwd or Path.cwd())).values() if not entry.is_part]
+
+
+def target_names(cwd: Path | None = None) -> list[str]:
+    """Names of the targets that can be read."""
+    return [target.name for target in list_targets(cwd) if not target.fault]
 
 
 def find_target(name: str, *, cwd: Path | None = None) -> TargetFile:
     """The target called `name`; SpecError lists the ones there are."""
-    targets = list_targets(cwd)
-    for target in targets:
-        if target.name == name:
-            return target
-    names = [target.name for target in targets]
-    roots = ", ".join(str(root) for _, root in target_roots(cwd or Path.cwd()))
-    raise SpecError(
-        f"no target '{name}'{suggest(name, names)}",
-        problems=[f"valid: {', '.join(names) or '(none)'}", f"searched: {roots}"],
-        hint="vibeserve list",
-    )
+    here = cwd or Path.cwd()
+    known = known_targets(target_roots(here))
+    if name in known and not known[name].is_part:
+        return known[name]
+    names = target_names(here)
+    searched = f"searched: {', '.join(str(root) for _, root in target_roots(here))}"
+    valid = f"valid: {', '.join(names) or '(none)'}"
+    if name in known:
+        message = f"'{name}' is a part: targets inherit it, it is none itself"
+        raise SpecError(message, problems=[valid], hint="vibeserve list")
+    guess = suggest(name, names)
+    raise SpecError(f"no target '{name}'{guess}", problems=[valid, searched], hint="vibeserve list")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import tempfile
 from enum import Enum
@@ -37,6 +38,17 @@ def from_data(cls: type[T], data: Any) -> T:
     import dacite
 
     return dacite.from_dict(cls, data, config=dacite.Config(cast=[Enum, tuple, Path], strict=True))
+
+
+def finite_data(value: Any) -> Any:
+    """JSON data in which None stands for what is no finite number: documents hold no NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: finite_data(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_data(item) for item in value]
+    return value
 
 
 def canonical_json(value: Any) -> str:

@@ -119,15 +119,16 @@ class RoundRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class GoldenReply:
-    """One certification request with what the certified runtime served and how the reference saw it."""
+    """One certification request with what the certified runtime served and how far that is from the reference."""
 
     request_id: str
     load: str
-    prompt: str
-    num_prompt_tokens: int
-    served_ids: tuple[int, ...]
-    margins: tuple[float, ...]
-    """per served token: reference's best logit minus the served token's, in nats; 0 where they agree"""
+    request: Any
+    """the whole request as JSON data; of text: `prompt`, `max_tokens` ..."""
+    output: Any
+    """JSON data; of text: `token_ids`, `text`, `logprobs`"""
+    distances: dict[str, tuple[float, ...]]
+    """by name; of text: `margin`, the reference's best logit minus the served token's, nats, per token"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +162,8 @@ class Manifest:
     authorship: tuple[Authorship, ...] = ()
     metrics: tuple[MetricResult, ...] = ()
     accuracy: dict[str, float] = field(default_factory=dict)
+    judged_by: str = ""
+    """whose check passed or refused it: the framework's, or the target's own with its digest"""
     candidates_tried: int = 0
     usage: dict[str, float] = field(default_factory=dict)
     """tokens, usd, wall_s, device_s"""
@@ -194,5 +197,6 @@ class VerifyResult:
     """re-measured, same shape as the manifest's; empty below level performance"""
     not_run: tuple[str, ...] = ()
     sandbox_tier: str = ""
+    judged_by: str = ""
     usage: dict[str, float] = field(default_factory=dict)
     schema_version: int = 1

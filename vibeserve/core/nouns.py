@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, NamedTuple
 
 from vibeserve.contract import Direction, Metric, Record, Request, Role
 
@@ -54,6 +56,9 @@ METRICS: dict[str, Metric] = {
         Metric(name="itl_p99", unit="s", direction=Direction.MIN),
         Metric(name="e2el_p50", unit="s", direction=Direction.MIN),
         Metric(name="e2el_p99", unit="s", direction=Direction.MIN),
+        Metric(name="time_to_partial_p50", unit="s", direction=Direction.MIN),
+        Metric(name="time_to_partial_p99", unit="s", direction=Direction.MIN),
+        Metric(name="realtime_sessions", unit="sessions", direction=Direction.MAX),
         Metric(name="peak_memory", unit="GiB", direction=Direction.MIN),
         Metric(name="startup", unit="s", direction=Direction.MIN),
     )
@@ -62,13 +67,16 @@ METRICS: dict[str, Metric] = {
 
 @dataclass(frozen=True, kw_only=True)
 class LoadPoint:
-    """One declared load: closed loop at a concurrency (`c8`), or Poisson arrivals at a rate (`r0.5`)."""
+    """One declared load: closed loop at a concurrency (`c8`), Poisson arrivals at a rate (`r0.5`), or the requests' own
+    arrivals at a speed (`x2`). Exactly one of the three is above 0."""
 
     name: str
     concurrency: int = 0
     """closed loop: requests in flight; 0 = open loop"""
     rate_per_s: float = 0.0
     """open loop: mean arrivals per second"""
+    trace_speed: float = 0.0
+    """open loop: `Request.arrival_s`, so many times as fast"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,9 +93,11 @@ class PromptRequest(Request):
     stop: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Chunk:
-    """One piece of a streamed reply: when it arrived (active seconds), its text and its ids if returned."""
+class Chunk(NamedTuple):
+    """One piece of a streamed reply: when it arrived (active seconds), its text and its ids if returned.
+
+    A tuple, not a dataclass: the load generator makes and writes one for every token.
+    """
 
     at_s: float
     text: str
@@ -105,9 +115,9 @@ class Reply(Record):
     """A record of streamed text: all that the client saw of one request."""
 
     request: PromptRequest
-    chunks: tuple[Chunk, ...]
-    finish_reason: str | None
-    usage: Usage | None
+    chunks: tuple[Chunk, ...] = ()
+    finish_reason: str | None = None
+    usage: Usage | None = None
     token_logprobs: tuple[float, ...] = ()
     """log-probability of each emitted token where `logprobs` was asked for"""
 
@@ -118,6 +128,24 @@ class Reply(Record):
     @property
     def token_ids(self) -> tuple[int, ...]:
         return tuple(token for chunk in self.chunks for token in chunk.token_ids)
+
+    @property
+    def served(self) -> Any:
+        """`token_ids`, `text` and `logprobs` as JSON data (None for what is no number); None where nothing came."""
+        if not self.chunks:
+            return None
+        logprobs = [value if math.isfinite(value) else None for value in self.token_logprobs]
+        return {"token_ids": list(self.token_ids), "text": self.text, "logprobs": logprobs}
+
+    @classmethod
+    def of_output(cls, request: PromptRequest, output: Any) -> Reply:
+        """The finished reply of a server that sent `output`, as `served` gives it, in one piece."""
+        ids = tuple(output["token_ids"])
+        return cls(
+            request=request, chunks=(Chunk(at_s=0.0, text=output["text"], token_ids=ids),), finish_reason="length",
+            usage=Usage(prompt_tokens=request.num_prompt_tokens, completion_tokens=len(ids)),
+            token_logprobs=tuple(math.nan if value is None else value for value in output["logprobs"]),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

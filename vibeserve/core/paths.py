@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -21,6 +22,15 @@ def cache_dir() -> Path:
         return Path(declared).expanduser().resolve()
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "vibeserve"
+
+
+def lease_dir() -> Path:
+    """Per-user folder of this machine's device leases, whatever project or cache a run uses; `VIBESERVE_LEASES` moves
+    it. A home that several machines share holds one folder for each."""
+    declared = os.environ.get("VIBESERVE_LEASES")
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    base = Path(declared).expanduser().resolve() if declared else Path(state) / "vibeserve" / "leases"
+    return base / socket.gethostname()
 
 
 def state_dir(project: Path) -> Path:

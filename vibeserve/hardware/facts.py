@@ -14,6 +14,8 @@ class GpuFacts:
     memory_gib: float
     driver: str = ""
     """version of the kernel driver, empty when it could not be asked"""
+    uuid: str = ""
+    """names the very device, `GPU-...`; no part of the identity"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
+from uuid import UUID
 
 from vibeserve.hardware.facts import GpuFacts, HardwareFacts, TorchFacts
 
@@ -63,6 +64,7 @@ def _gpu(index: int) -> GpuFacts:
         sm=properties.major * 10 + properties.minor,
         memory_gib=properties.totalGlobalMem / GIB,
         driver=_driver_version(),
+        uuid=f"GPU-{UUID(bytes=properties.uuid.bytes)}",
     )
 
 

@@ -1,95 +1,29 @@
-"""The four files of one target: where each comes from, and the objects that they define."""
+"""The four files of one target as the objects that they define."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from vibeserve import contract
-from vibeserve.core.documents import to_data
-from vibeserve.errors import SpecError
-from vibeserve.modalities.folder import load_file
-from vibeserve.spec import Modality, Spec
+from vibeserve.core.documents import from_data
+from vibeserve.errors import ContractError, SpecError
+from vibeserve.modalities.folder import BlamedFile, load_file
+from vibeserve.modalities.limits import with_overrides
+from vibeserve.modalities.probes import ProbeSuite
+from vibeserve.modalities.program import LineProgram, ProgramCheck, ProgramReference, ProgramSource
+from vibeserve.modalities.sources import BundleRef
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-FILES = ("reference", "workload", "check", "faults")
-"""of a target folder, with `.py`; each replaces the built-in one of the model's modality"""
-
-BUILT_IN: dict[Modality, str] = {Modality.text: "vibeserve.modalities.text"}
-"""modality -> package that holds its four modules"""
-
 MIN_WRONG_FAULTS = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class BundleRef:
-    """Where the four files lie, as JSON data: child processes open the same bundle.
-
-    A source is `module:NAME` or `file:PATH`.
-    """
-
-    reference: str
-    workload: str
-    check: str
-    faults: str
-    context: contract.Context
-    schema_version: int = 1
-
-
-def bundle_ref(spec: Spec, *, model_dir: Path | None = None) -> BundleRef:
-    """The bundle of a spec. Files of the target's folder come before the built-in ones of its modality.
-
-    Raises SpecError (exit 2) where a file is neither in the folder nor built in.
-    """
-    folder = target_folder(spec)
-    package = BUILT_IN.get(spec.model.modality)
-    sources = {name: _source(name, folder=folder, package=package) for name in FILES}
-    built_in = ", ".join(item.value for item in BUILT_IN)
-    missing = [name for name, source in sources.items() if not source]
-    if missing:
-        raise SpecError(
-            f"target '{spec.target.name}': {', '.join(f'{name}.py' for name in missing)} not found",
-            problems=[
-                f"model.modality is {spec.model.modality.value}; built in: {built_in}",
-                f"searched: {folder or '(the target is a single file, it has no folder)'}",
-            ],
-            hint="write them beside target.yaml (docs/contract.md), or start with `vibeserve init --from`",
-        )
-    context = contract.Context(
-        model_dir=str(model_dir or ""), target_dir=str(folder or ""), workload=to_data(spec.workload),
-        tolerances=to_data(spec.evaluation.tolerances),
-    )  # fmt: skip
-    return BundleRef(
-        reference=sources["reference"], workload=sources["workload"], check=sources["check"], faults=sources["faults"],
-        context=context,
-    )  # fmt: skip
-
-
-def target_folder(spec: Spec) -> Path | None:
-    """Folder of a target that brings files of its own: the one that holds its `target.yaml`."""
-    folder = Path(spec.target.dir) if spec.target.dir else None
-    return folder if folder is not None and (folder / "target.yaml").is_file() else None
-
-
-def contract_files(spec: Spec) -> list[Path]:
-    """Every file of the target's folder that can change what is asked, served first or judged, sorted."""
-    folder = target_folder(spec)
-    if folder is None:
-        return []
-    found = [path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    return sorted(path for path in found if path.name != "target.yaml")
-
-
-def _source(name: str, *, folder: Path | None, package: str | None) -> str:
-    if folder is not None and (folder / f"{name}.py").is_file():
-        return f"file:{folder / f'{name}.py'}"
-    return f"module:{package}.{name}" if package else ""
 
 
 def open_bundle(ref: BundleRef) -> Bundle:
@@ -106,18 +40,35 @@ class Bundle:
     @cached_property
     def workload(self) -> contract.Workload:
         """SpecError where the file does not define what the contract asks for."""
-        found = self._configured(self.ref.workload, needs=("METRICS", "requests", "send", "measure"))
+        found = self._configured("workload", needs=("METRICS", "requests", "send", "measure"))
         return cast(contract.Workload, found)
 
     @cached_property
     def check(self) -> contract.Check:
-        return cast(contract.Check, self._configured(self.ref.check, needs=("LIMITS", "compare")))
+        program = self._program("check", dtype="")
+        if program is not None:
+            return cast(contract.Check, ProgramCheck(program))
+        return cast(contract.Check, self._configured("check", needs=("LIMITS", "compare")))
+
+    @cached_property
+    def limits(self) -> tuple[contract.Limit, ...]:
+        """The check's LIMITS with the target's own bounds over them. SpecError where no rule is left at all."""
+        with self.blamed("check"):
+            declared = tuple(self.check.LIMITS)
+        _require_type(declared, contract.Limit, what="LIMITS", source=self.ref.check)
+        limits = with_overrides(declared, self.ref.context.tolerances.get("limits", {}))
+        if not limits and not callable(getattr(self.check, "judge", None)):
+            raise SpecError(
+                f"{_shown(self.ref.check)}: no limits: nothing would ever be refused",
+                problems=["valid: LIMITS and judge of check.py, or evaluation.tolerances.limits of the target"],
+                hint="docs/contract.md",
+            )
+        return limits
 
     @cached_property
     def faults(self) -> Sequence[contract.Fault]:
-        module = self._module(self.ref.faults)
-        _require(module, ("FAULTS",), source=self.ref.faults)
-        faults = tuple(module.FAULTS)
+        faults = tuple(self._faults_object.FAULTS)
+        _require_type(faults, contract.Fault, what="FAULTS", source=self.ref.faults)
         num_wrong = sum(fault.is_wrong for fault in faults)
         if num_wrong < MIN_WRONG_FAULTS or num_wrong == len(faults):
             raise SpecError(
@@ -127,15 +78,72 @@ class Bundle:
             )
         return faults
 
+    def cheap(self, request: contract.Request) -> contract.Request:
+        """The request as the faults are tried on it: `shortened` of faults.py, else of workload.py, else as it is."""
+        shortened = getattr(self._faults_object, "shortened", None)
+        if not callable(shortened):
+            return self.shortened(request)
+        with self.blamed("faults"):
+            return cast(contract.Request, shortened(request))
+
+    def shortened(self, request: contract.Request) -> contract.Request:
+        """A cheap version for warm-ups, where the workload has one."""
+        return self._changed("shortened", request)
+
+    def plain(self, request: contract.Request) -> contract.Request:
+        """The request without what only the check asks for, where the workload tells the two apart."""
+        return self._changed("plain", request)
+
+    def _changed(self, name: str, request: contract.Request) -> contract.Request:
+        change = getattr(self.workload, name, None)
+        if not callable(change):
+            return request
+        with self.blamed("workload"):
+            changed = change(request)
+        if not isinstance(changed, self.request_type):
+            text = (
+                f"{self.file('workload')}: {name} returned {type(changed).__name__}, not {self.request_type.__name__}"
+            )
+            raise ContractError(text, hint="docs/contract.md")
+        return changed
+
     def load_reference(self, *, device: str, dtype: str) -> contract.Reference:
         """The model itself; takes its time and memory."""
+        program = self._program("reference", dtype=dtype, device=device)
+        if program is not None:
+            return cast(contract.Reference, ProgramReference(program))
         module = self._module(self.ref.reference)
         _require(module, ("load",), source=self.ref.reference)
-        reference = module.load(self.ref.context.model_dir, device, dtype)
+        with self.blamed("reference"):
+            reference = module.load(self.ref.context.model_dir, device, dtype)
         if not callable(getattr(reference, "run", None)):
             text = f"{_shown(self.ref.reference)}: what load() returns has no run(request)"
             raise SpecError(text, hint="docs/contract.md")
         return cast(contract.Reference, reference)
+
+    def blamed(self, name: str) -> AbstractContextManager[None]:
+        """Context for a call into one of the four files: what a target's own file raises is a SpecError with file and
+        line, what a built-in one raises is the framework's own trouble and passes as it is."""
+        kind, _, place = getattr(self.ref, name).partition(":")
+        return BlamedFile(Path(place)) if kind == "file" else nullcontext()
+
+    def file(self, name: str) -> str:
+        """Where one of the four files lies, for messages."""
+        return _shown(getattr(self.ref, name))
+
+    @property
+    def probes(self) -> ProbeSuite | None:
+        """The modality's own probes; None = the probes that hold for every workload."""
+        if not self.ref.probes:
+            return None
+        return cast("ProbeSuite | None", getattr(import_module(self.ref.probes), "PROBES", None))
+
+    def record(self, request: contract.Request, output: Any) -> contract.Record:
+        """The record of a server that sent this output, at no particular time."""
+        make = getattr(self.record_type, "of_output", None)
+        with self.blamed("workload"):
+            made = make(request, output) if callable(make) else self.record_type(request=request, output=output)
+        return cast(contract.Record, made)
 
     @cached_property
     def request_type(self) -> type[contract.Request]:
@@ -148,22 +156,41 @@ class Bundle:
 
     def problems(self) -> Iterator[str]:
         """Every file that does not define what the contract asks for, without loading the model."""
-        for name in ("workload", "check", "faults"):
+        is_check_there = True
+        for name in ("workload", "check", "limits", "faults"):
+            if name == "limits" and not is_check_there:
+                continue
             try:
                 getattr(self, name)
             except SpecError as error:
+                is_check_there = name != "check"
                 yield "; ".join([str(error).splitlines()[0], *error.problems])
         try:
-            _require(self._module(self.ref.reference), ("load",), source=self.ref.reference)
+            if self.ref.reference.startswith(("module:", "file:")):
+                _require(self._module(self.ref.reference), ("load",), source=self.ref.reference)
         except SpecError as error:
             yield "; ".join([str(error).splitlines()[0], *error.problems])
 
-    def _configured(self, source: str, *, needs: Sequence[str]) -> Any:
+    def _configured(self, name: str, *, needs: Sequence[str]) -> Any:
+        source = getattr(self.ref, name)
         module = self._module(source)
         configure = getattr(module, "configure", None)
-        found = configure(self.ref.context) if callable(configure) else module
+        with self.blamed(name):
+            found = configure(self.ref.context) if callable(configure) else module
         _require(found, needs, source=source)
         return found
+
+    @cached_property
+    def _faults_object(self) -> Any:
+        return self._configured("faults", needs=("FAULTS",))
+
+    def _program(self, name: str, *, dtype: str, device: str = "cpu") -> LineProgram | None:
+        """The running program that stands for a file, where one does."""
+        kind, _, place = getattr(self.ref, name).partition(":")
+        if kind != "program":
+            return None
+        words = {"python": sys.executable, "model_dir": self.ref.context.model_dir, "device": device, "dtype": dtype}
+        return LineProgram(from_data(ProgramSource, json.loads(place)), words=words)
 
     def _module(self, source: str) -> ModuleType:
         kind, _, place = source.partition(":")
@@ -180,5 +207,13 @@ def _require(found: object, names: Sequence[str], *, source: str) -> None:
         )
 
 
+def _require_type(items: Sequence[object], wanted: type, *, what: str, source: str) -> None:
+    wrong = [type(item).__name__ for item in items if not isinstance(item, wanted)]
+    if wrong:
+        text = f"{_shown(source)}: {what} holds {', '.join(wrong[:3])}"
+        raise SpecError(text, problems=[f"valid: vibeserve.contract.{wanted.__name__}"], hint="docs/contract.md")
+
+
 def _shown(source: str) -> str:
-    return source.partition(":")[2]
+    kind, _, place = source.partition(":")
+    return str(json.loads(place)["key"]) if kind == "program" else place

@@ -3,45 +3,63 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
 from typing import Any
 
+from vibeserve.config.host_options import HostOption
 from vibeserve.core.documents import digest_of, to_data
-from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
-from vibeserve.hardware import HardwareFacts, measure_bandwidth_gb_s, mismatch, resolve_cpus
+from vibeserve.hardware import HardwareFacts, measure_bandwidth_gb_s, resolve_cpus
 from vibeserve.hardware.cores import format_cpus
-from vibeserve.plan.ceilings import Bandwidth, compute_ceilings, refuse_unreachable
+from vibeserve.hardware.match import fitting_gpus
+from vibeserve.plan.ceilings import compute_ceilings
+from vibeserve.plan.cost import run_cost
+from vibeserve.plan.demand import demand_of
 from vibeserve.plan.digests import input_digests
-from vibeserve.plan.memory import estimate_memory
-from vibeserve.plan.nouns import Plan
+from vibeserve.plan.floors import Floors, tflops_of
+from vibeserve.plan.goals import ratio_bounds, refuse_unreachable
+from vibeserve.plan.notes import notes_of
+from vibeserve.plan.nouns import DecodeFloor, Plan, PrefillFloor, Roof
+from vibeserve.plan.parallelism import choose_layout
+from vibeserve.plan.pins import refuse_wrong_pins
+from vibeserve.plan.placement import default_hosts, is_here, next_steps, obstacles_of
 from vibeserve.plan.sizes import with_sizes
 from vibeserve.plan.steps import plan_steps, scaled_schedule
 from vibeserve.sandbox import resolve_tier
-from vibeserve.spec import SCHEDULES, Spec
-
-SCAFFOLD_ARCHITECTURES = {"text": ("llama",)}
-"""architectures that the scaffold of a modality implements"""
+from vibeserve.schedules import SCHEDULES
+from vibeserve.spec import Modality, Spec
 
 UNHASHED = ("out_dir", "require_goal")
 """fields of the spec that change where a result goes or how a command exits, not the result"""
 
+NO_CPUS: tuple[int, ...] = ()
 
-def compile_plan(spec: Spec, *, facts: HardwareFacts) -> Plan:
-    """The plan of `spec` on the machine of `facts`.
 
-    Raises SpecError for what this machine or this version cannot run, InfraError when the declared wall cannot be
-    built here. Starts nothing but the probe of that wall; where the bandwidth is neither
-    declared nor in `facts` it is measured (some tenths of a second), and stays out of the hash.
+def compile_plan(spec: Spec, *, facts: HardwareFacts, hosts: Sequence[HostOption] = ()) -> Plan:
+    """The plan of `spec`, for the machine of `facts` where that has the declared hardware, else for the hardware as it
+    is declared.
+
+    What keeps the target from running here is in `obstacles` (`refuse_obstacles` stops a run); `hosts` are those that
+    could be selected, by default this machine alone. Raises SpecError for what no machine can do as declared,
+    InfraError when the declared wall cannot be built here. Starts nothing but the probe of that wall; where the
+    bandwidth of this machine is neither declared nor in `facts` it is measured (some tenths of a second), and stays
+    out of the hash.
     """
-    _refuse_combinations(spec, facts)
-    engine_cpus, client_cpus = resolve_cpus(spec.hardware, facts)
-    resolved = resolve(spec, engine_cpus=engine_cpus, client_cpus=client_cpus)
-    bandwidth = _bandwidth(resolved, facts, engine_cpus=engine_cpus)
-    memory = estimate_memory(resolved, capacity_gib=_capacity_gib(resolved, facts))
-    ceilings = compute_ceilings(resolved, bandwidth=bandwidth)
-    refuse_unreachable(resolved, ceilings)
+    refuse_wrong_pins(spec, facts=facts)
+    here = facts if is_here(spec, facts) else None
+    resolved, engine_cpus, client_cpus = resolve(spec, here=here)
+    layout, memory = choose_layout(resolved, capacity_gib=_capacity_gib(resolved, here=here))
+    resolved = dataclasses.replace(resolved, parallelism=layout)
+    floors = Floors(resolved, _roof(resolved, here=here, engine_cpus=engine_cpus))
+    ceilings = compute_ceilings(resolved, floors)
+    ratios = ratio_bounds(resolved, ceilings)
+    refuse_unreachable(resolved, ceilings, ratios)
     schedule = scaled_schedule(SCHEDULES[resolved.budget.level], evaluation=resolved.evaluation)
-    digests = input_digests(resolved, facts=facts)
+    digests = input_digests(resolved, facts=here)
+    steps = plan_steps(resolved, schedule)
+    minutes = sum(step.minutes for step in steps)
+    obstacles = obstacles_of(resolved, facts, hosts=hosts or default_hosts())
     return Plan(
         plan_id=digest_of({"spec": hashed_spec(resolved), "digests": digests})[:16],
         spec=resolved,
@@ -51,13 +69,28 @@ def compile_plan(spec: Spec, *, facts: HardwareFacts) -> Plan:
         schedule=schedule,
         memory=memory,
         ceilings=ceilings,
-        steps=plan_steps(resolved, schedule),
+        steps=steps,
         digests=digests,
+        roof=floors.roof,
+        prefill=_prefill(resolved, floors),
+        decode=tuple(_decode(resolved, floors)),
+        ratios=ratios,
+        cost=run_cost(resolved, minutes=minutes, ceilings=ceilings, ratios=ratios),
+        obstacles=obstacles,
+        next_steps=next_steps(resolved, obstacles),
+        notes=tuple(notes_of(resolved, floors=floors, memory=memory, steps=steps)),
     )
 
 
-def resolve(spec: Spec, *, engine_cpus: tuple[int, ...], client_cpus: tuple[int, ...]) -> Spec:
-    """A copy of `spec` without any `auto`. Measured numbers are not written into it: it is hashed."""
+def resolve(spec: Spec, *, here: HardwareFacts | None) -> tuple[Spec, tuple[int, ...], tuple[int, ...]]:
+    """(a copy of `spec` with its sizes derived and, on the machine of `here`, without any `auto`; engine's and load
+    generator's CPUs). Measured numbers are not written into it: it is hashed. What another machine would resolve stays
+    `auto`, and there are no CPUs."""
+    sized = dataclasses.replace(spec, model=with_sizes(spec.model))
+    if here is None:
+        return sized, NO_CPUS, NO_CPUS
+    _refuse_threads(spec, here)
+    engine_cpus, client_cpus = resolve_cpus(spec.hardware, here)
     hardware = dataclasses.replace(
         spec.hardware,
         engine_cpus=format_cpus(engine_cpus),
@@ -66,49 +99,68 @@ def resolve(spec: Spec, *, engine_cpus: tuple[int, ...], client_cpus: tuple[int,
     )
     tier = resolve_tier(spec.sandbox.tier, allow_none=spec.sandbox.allow_none)
     sandbox = dataclasses.replace(spec.sandbox, tier=tier)
-    return dataclasses.replace(spec, model=with_sizes(spec.model), hardware=hardware, sandbox=sandbox)
+    return dataclasses.replace(sized, hardware=hardware, sandbox=sandbox), engine_cpus, client_cpus
 
 
 def hashed_spec(spec: Spec) -> dict[str, Any]:
-    """The part of the resolved spec that the plan's digest covers."""
+    """The part of the resolved spec that the plan's digest covers. A trace enters by its content, not by its place."""
     data: dict[str, Any] = to_data(spec)
     data["target"] = {"name": spec.target.name}
+    data["workload"]["trace"] = PurePath(spec.workload.trace).name
     return {name: value for name, value in data.items() if name not in UNHASHED}
 
 
-def _refuse_combinations(spec: Spec, facts: HardwareFacts) -> None:
-    """What no machine, or not this one, can run."""
-    problems = []
-    modality, architecture = spec.model.modality.name, spec.model.architecture
-    known = SCAFFOLD_ARCHITECTURES.get(modality, ())
-    if not (data_dir("templates") / "runtime" / modality).is_dir() or not known:
-        valid = ", ".join(SCAFFOLD_ARCHITECTURES)
-        problems.append(f"model.modality: there is no scaffold for {modality}; valid: {valid}")
-    elif architecture not in known:
-        problems.append(f"model.architecture: the scaffold has no '{architecture}'; valid: {', '.join(known)}")
-    why_not = mismatch(spec.hardware, facts)
-    if why_not:
-        problems.append(f"hardware: {why_not}")
+def _refuse_threads(spec: Spec, facts: HardwareFacts) -> None:
     threads = spec.hardware.engine_threads
     if threads > facts.num_cpus:
-        problems.append(f"hardware.engine_threads: {threads} is above the {facts.num_cpus} CPUs here")
-    if problems:
         raise SpecError(
-            f"target '{spec.target.name}' cannot run on this machine", problems=problems, hint="vibeserve doctor"
+            f"target '{spec.target.name}' cannot run on this machine",
+            problems=[f"hardware.engine_threads: {threads} is above the {facts.num_cpus} CPUs here"],
+            hint="vibeserve doctor",
         )
 
 
-def _capacity_gib(spec: Spec, facts: HardwareFacts) -> float:
-    if spec.hardware.memory_gib:
-        return spec.hardware.memory_gib * spec.hardware.count
-    return facts.memory_gib
+def _prefill(spec: Spec, floors: Floors) -> PrefillFloor | None:
+    if not _has_floors(spec):
+        return None
+    return floors.prefill(demand_of(spec, spec.workload.headline_load))
 
 
-def _bandwidth(spec: Spec, facts: HardwareFacts, *, engine_cpus: tuple[int, ...]) -> Bandwidth:
-    if spec.hardware.bandwidth_gb_s:
-        return Bandwidth(gb_s=spec.hardware.bandwidth_gb_s * spec.hardware.count, is_measured=False)
-    if facts.bandwidth_gb_s:
-        return Bandwidth(gb_s=facts.bandwidth_gb_s, is_measured=True)
-    if spec.hardware.kind != "cpu":
-        return Bandwidth(gb_s=0.0, is_measured=False)
-    return Bandwidth(gb_s=measure_bandwidth_gb_s(engine_cpus), is_measured=True)
+def _decode(spec: Spec, floors: Floors) -> Iterator[DecodeFloor]:
+    for name in spec.workload.loads if _has_floors(spec) else ():
+        demand = demand_of(spec, name)
+        yield floors.decode_floor(demand, num_sequences=demand.num_sequences / spec.parallelism.replicas)
+
+
+def _has_floors(spec: Spec) -> bool:
+    """Decoding and prefill are what a text model does."""
+    return spec.model.modality is Modality.text and spec.model.num_parameters > 0
+
+
+def _capacity_gib(spec: Spec, *, here: HardwareFacts | None) -> float | None:
+    """Of one rank: declared, else probed; None = unknown."""
+    hardware = spec.hardware
+    if hardware.kind == "cpu" and hardware.memory_gib:
+        return hardware.memory_gib * hardware.count
+    if hardware.memory_gib:
+        return hardware.memory_gib
+    if here is None:
+        return None
+    if hardware.kind == "cuda":
+        return min(fitting_gpus(hardware, here))
+    return here.memory_gib
+
+
+def _roof(spec: Spec, *, here: HardwareFacts | None, engine_cpus: tuple[int, ...]) -> Roof:
+    """Of one rank. The sockets of a CPU are one rank together."""
+    hardware = spec.hardware
+    num_joined = hardware.count if hardware.kind == "cpu" else 1
+    bandwidth, is_measured = hardware.bandwidth_gb_s * num_joined, False
+    if not bandwidth and here is not None and hardware.kind == "cpu":
+        bandwidth, is_measured = here.bandwidth_gb_s or measure_bandwidth_gb_s(engine_cpus), True
+    return Roof(
+        bandwidth_gb_s=bandwidth,
+        is_measured=is_measured,
+        tflops=tflops_of(spec) * num_joined,
+        interconnect_gb_s=hardware.interconnect_gb_s,
+    )

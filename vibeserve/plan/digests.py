@@ -4,35 +4,51 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vibeserve.core.digests import framework_digest
-from vibeserve.core.documents import digest_of, digest_tree, to_data
+from vibeserve.core.documents import digest_file, digest_of, digest_tree, to_data
 from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
 from vibeserve.hardware import HardwareFacts, identity
-from vibeserve.spec import Model, SourceKind, Spec
+from vibeserve.modalities.sources import contract_files, target_folders
+from vibeserve.spec import Hardware, SourceKind, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def input_digests(spec: Spec, *, facts: HardwareFacts) -> dict[str, str]:
-    """Digest by input: framework, skills, lock, model, hardware."""
+def input_digests(spec: Spec, *, facts: HardwareFacts | None) -> dict[str, str]:
+    """Digest by input: framework, skills, lock, model, target, hardware. Without facts of the machine that would run it
+    the hardware is what is declared of it."""
     return {
         "framework": framework_digest(),
         "skills": digest_of(digest_tree(data_dir("skills"))),
         "lock": digest_of(dict(_installed())),
-        "model": model_digest(spec.model, target_dir=Path(spec.target.dir)),
-        "hardware": digest_of(identity(facts)),
+        "model": model_digest(spec),
+        "target": target_digest(spec),
+        "hardware": digest_of(identity(facts) if facts else declared_identity(spec.hardware)),
     }
 
 
-def model_digest(model: Model, *, target_dir: Path) -> str:
+def declared_identity(hardware: Hardware) -> dict[str, Any]:
+    """What names hardware that nobody has probed; never equal to a probed machine's identity."""
+    return {
+        "declared": hardware.name,
+        "kind": hardware.kind,
+        "count": hardware.count,
+        "memory_gib": round(hardware.memory_gib),
+        "sm": hardware.sm,
+    }
+
+
+def model_digest(spec: Spec) -> str:
     """Digest of what the model's files are made from; a local folder is digested file by file."""
+    model = spec.model
     content: dict[str, object] = {"id": model.id, "revision": model.revision, "source": to_data(model.source)}
     if model.source.kind is SourceKind.folder:
-        folder = (target_dir / Path(model.source.path).expanduser()).resolve()
+        start = spec.target.folder_of(model.source.path) or Path()
+        folder = (start / Path(model.source.path).expanduser()).resolve()
         if not folder.is_dir():
             raise SpecError(
                 f"model.source.path: no folder {folder}",
@@ -41,6 +57,26 @@ def model_digest(model: Model, *, target_dir: Path) -> str:
             )
         content["files"] = digest_tree(folder)
     return digest_of(content)
+
+
+def target_digest(spec: Spec) -> str:
+    """Digest of the files that a target brings beside its YAML: those of its folders, and the trace that it replays."""
+    roots = target_folders(spec)
+    files = {_place(path, roots): digest_file(path) for path in contract_files(spec)}
+    if spec.workload.trace:
+        files["workload.trace"] = digest_file(_trace_path(spec))
+    return digest_of(files)
+
+
+def _place(path: Path, roots: list[Path]) -> str:
+    """Position of its folder, and the path in it: the same wherever the repository lies."""
+    number, root = next((number, root) for number, root in enumerate(roots) if path.is_relative_to(root))
+    return f"{number}/{path.relative_to(root).as_posix()}"
+
+
+def _trace_path(spec: Spec) -> Path:
+    start = spec.target.folder_of(spec.workload.trace) or Path()
+    return start / Path(spec.workload.trace).expanduser()
 
 
 def _installed() -> Iterator[tuple[str, str]]:

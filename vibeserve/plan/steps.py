@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from vibeserve.plan.nouns import PlanStep
-from vibeserve.spec import Budget, ClockKind, Evaluation, Schedule, Spec
+from vibeserve.schedules import Schedule
+from vibeserve.spec import Budget, ClockKind, Evaluation, Spec
 
 STARTUP_S = 15.0
 """start of one server, with imports and loading; peers with a compiler take longer the first time"""

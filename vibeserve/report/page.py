@@ -28,7 +28,7 @@ def render_report(manifest: Manifest) -> str:
     }
     curves = [(name, charts.latency_throughput(manifest.metrics, name)) for name in charts.LATENCIES]
     return (
-        _environment()
+        environment()
         .get_template(TEMPLATE)
         .render(
             manifest=manifest,
@@ -86,7 +86,8 @@ def _folder() -> Path:
     return data_dir("templates") / "report"
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """Templates of `templates/report/`, escaping, with the filters that pages share."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(

@@ -10,7 +10,7 @@ from statistics import median
 
 from vibeserve.benchmark import Clock, Contender, Slice, interleave, window_metrics
 from vibeserve.client import LoadSession
-from vibeserve.core.nouns import METRICS, Reply
+from vibeserve.contract import Metric, Record
 from vibeserve.roles.workbench import Workbench, span_shares
 from vibeserve.service import Server
 from vibeserve.workloads import Pool
@@ -19,7 +19,7 @@ FIRST_WARMUP = 3.0
 """the first warm-up of a contender is so many times longer: its loop starts with nothing but prefills"""
 HALVING_WINDOWS = 2
 MIN_FINISHED = 4
-"""replies that a judgement needs, one of them with log-probabilities"""
+"""replies that a judgement needs, one of them with what the workload adds to some requests for the check"""
 EVIDENCE_TIMEOUT_S = 180.0
 EVIDENCE_POLL_S = 0.5
 
@@ -30,10 +30,10 @@ class Entrant:
 
     name: str
     server: Server
-    adapter: str = "vllm"
+    dialect: str = "vllm"
     model: str = ""
-    logprobs_share: int = 0
-    """one in so many requests carries log-probabilities; 0 where the server cannot return them"""
+    is_ours: bool = False
+    """its requests hold what the check asks for, such as log-probabilities; another server may not know it"""
     is_judged: bool = False
     """its replies are evidence: it goes on, untimed, until there are enough of them"""
 
@@ -44,7 +44,7 @@ class Series:
 
     name: str
     windows: tuple[dict[str, float], ...]
-    replies: tuple[Reply, ...]
+    replies: tuple[Record, ...]
     facts: tuple[dict[str, float], ...] = ()
     """the machine before each window"""
     spans: dict[str, float] = field(default_factory=dict)
@@ -67,8 +67,22 @@ class Evaluator:
     ) -> dict[str, Series]:  # fmt: skip
         """Interleave `num_pairs` windows of every entrant under `load`. All are left paused, their loads ended.
 
-        `profiled` names the entrant whose spans are read before and after. ServerError names a server that died.
+        Holds the lease of the measured devices. `profiled` names the entrant whose spans are read before and after.
+        ServerError names a server that died.
         """
+        for entrant in entrants:
+            # they may have to wait for the device, and must not use it meanwhile
+            entrant.server.pause()
+        with self._bench.lease.exclusive(f"windows of {', '.join(entrant.name for entrant in entrants)}"):
+            return self._compare(
+                entrants, load=load, pool=pool, seed=seed, num_pairs=num_pairs, window_s=window_s, warmup_s=warmup_s,
+                profiled=profiled,
+            )  # fmt: skip
+
+    def _compare(
+        self, entrants: Sequence[Entrant], *, load: str, pool: Pool, seed: int, num_pairs: int, window_s: float,
+        warmup_s: float, profiled: str,
+    ) -> dict[str, Series]:  # fmt: skip
         sessions = {entrant.name: self._session(entrant, load=load, pool=pool, seed=seed) for entrant in entrants}
         contenders = [Contender(name=e.name, server=e.server, session=sessions[e.name]) for e in entrants]
         servers = {entrant.name: entrant.server for entrant in entrants}
@@ -119,7 +133,7 @@ class Evaluator:
                 window_s=window_s,
                 warmup_s=warmup_s,
             )
-            speed = {name: _speed(row, metric) for name, row in series.items()}
+            speed = {name: _speed(row, self._bench.metrics[metric]) for name, row in series.items()}
             remaining.sort(key=lambda entrant: (-speed[entrant.name], entrant.name))
             remaining = remaining[: (len(remaining) + 1) // 2]
             window_s *= 2
@@ -128,23 +142,30 @@ class Evaluator:
     def _session(self, entrant: Entrant, *, load: str, pool: Pool, seed: int) -> LoadSession:
         entrant.server.resume()
         return self._bench.session(
-            entrant.server, load=load, pool=pool, seed=seed, adapter=entrant.adapter, model=entrant.model,
-            logprobs_share=entrant.logprobs_share,
+            entrant.server, load=load, pool=pool, seed=seed, dialect=entrant.dialect, model=entrant.model,
+            is_plain=not entrant.is_ours,
         )  # fmt: skip
 
     def _await_evidence(self, server: Server, session: LoadSession) -> None:
         """Let a slow server go on, untimed, until its replies can be judged. One that never gets there is judged as it
         is."""
-        if _is_judgeable(session):
+        if self._is_judgeable(session):
             return
         server.resume()
         session.resume()
         deadline_s = session.active_now_s() + EVIDENCE_TIMEOUT_S
-        while session.active_now_s() < deadline_s and server.poll() is None and not _is_judgeable(session):
+        while session.active_now_s() < deadline_s and server.poll() is None and not self._is_judgeable(session):
             session.check()
             time.sleep(EVIDENCE_POLL_S)
         session.pause()
         server.pause()
+
+    def _is_judgeable(self, session: LoadSession) -> bool:
+        bundle, finished = self._bench.bundle, session.finished()
+        if len(finished) < MIN_FINISHED:
+            return False
+        adds_evidence = callable(getattr(bundle.workload, "plain", None))
+        return not adds_evidence or any(bundle.plain(request) != request for request in finished)
 
     def _spans(self, server: Server) -> dict[str, float]:
         server.resume()
@@ -154,13 +175,11 @@ class Evaluator:
             server.pause()
 
     def _series(
-        self, entrant: Entrant, row: Sequence[Slice], replies: list[Reply], *, spans: Mapping[str, float]
+        self, entrant: Entrant, row: Sequence[Slice], replies: list[Record], *, spans: Mapping[str, float]
     ) -> Series:
         measured = [
-            window_metrics(
-                replies, start_s=part.start_s, end_s=part.end_s, tokenizer=self._bench.tokenizer,
-                slo=self._bench.plan.spec.workload.slo,
-            ) | {"peak_memory": entrant.server.peak_memory_gib(), "start_s": part.start_s, "end_s": part.end_s}
+            window_metrics(replies, start_s=part.start_s, end_s=part.end_s, bundle=self._bench.bundle)
+            | {"peak_memory": entrant.server.peak_memory_gib(), "start_s": part.start_s, "end_s": part.end_s}
             for part in row
         ]  # fmt: skip
         windows = tuple(_finite(window) for window in self._clock.read(entrant.name, measured))
@@ -173,18 +192,13 @@ def _finite(window: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in window.items() if math.isfinite(value)}
 
 
-def _speed(row: Series, metric: str) -> float:
+def _speed(row: Series, metric: Metric) -> float:
     """The more the better, whatever the metric's direction; 0 without a value."""
-    value = row.medians().get(metric, 0.0)
-    return METRICS[metric].ratio(value, against=1.0) if value > 0 else 0.0
+    value = row.medians().get(metric.name, 0.0)
+    return metric.ratio(value, against=1.0) if value > 0 else 0.0
 
 
-def _is_judgeable(session: LoadSession) -> bool:
-    finished = session.finished()
-    return len(finished) >= MIN_FINISHED and any(request.logprobs for request in finished)
-
-
-def _end(server: Server, session: LoadSession) -> list[Reply]:
+def _end(server: Server, session: LoadSession) -> list[Record]:
     """Stop a load whose server may be stopped, too: it has to see the disconnects. The server is left paused."""
     if not session.is_started:
         return []

@@ -11,17 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vibeserve.accuracy import accuracy_refusals, probe_refusals, probe_server, reply_refusals, rescore
-from vibeserve.accuracy.scores import Scores
+from vibeserve.accuracy import Scores, judge_records, probe_refusals, probe_server, suite_of
 from vibeserve.audit import Snapshot, compare, scan_workspace, snapshot
-from vibeserve.core.nouns import Refusal, Reply, Verdict
+from vibeserve.contract import Record
+from vibeserve.core.nouns import Refusal, Verdict
 from vibeserve.core.paths import cache_dir, data_dir
 from vibeserve.errors import InfraError, RefusedError, ServerError
+from vibeserve.modalities import contract_files
 from vibeserve.roles.workbench import Workbench
 from vibeserve.sandbox import Wall
 from vibeserve.service import Server, candidate_launch
 from vibeserve.service.launch import thread_environment
-from vibeserve.weights import materialise
+from vibeserve.weights import ModelDir, materialise
 
 SCREEN_CHECKS = ("scan", "build", "start", "probe")
 VERDICT_CHECKS = ("replies", "accuracy", "integrity")
@@ -83,31 +84,31 @@ class Judge:
         return refusals
 
     def probe(self, server: Server, *, seed: int) -> list[Refusal]:
-        """The stock client's probes against a running server."""
+        """The bundle's probes against a running server."""
+        bundle = self._bench.bundle
         report = probe_server(
-            server.base_url, model_dir=self._bench.model.path, seed=seed,
+            server.base_url, bundle=bundle, seed=seed,
             run_dir=self._bench.run_dir / "probes" / server.name,
             join=self._bench.host.join_argv(server.process, [], cpus=self._bench.plan.client_cpus),
         )  # fmt: skip
-        return probe_refusals(report)
+        return probe_refusals(report, suite=suite_of(bundle))
 
     def own_tests(self, workspace: Path) -> list[Refusal]:
-        """The runtime's own tests, behind the wall, on two layers of random weights: it must pass what it ships.
+        """The runtime's own tests, behind the wall: it must pass what it ships. They run on two layers of random
+        weights where there are some of the model's architecture, else on the model itself.
 
         The scaffold's tests are laid over the workspace's, so that nobody passes by shipping none.
         """
-        from vibeserve.config import compose_spec
-
-        tiny = materialise(compose_spec(["+target=tiny_cpu"], cwd=data_dir("targets").parent).model, cache=cache_dir())
+        model = self._test_model()
         tested = self._bench.run_dir / "own_tests" / workspace.name
         shutil.rmtree(tested, ignore_errors=True)
         shutil.copytree(workspace, tested)
         shutil.copytree(self._bench.scaffold / "tests", tested / "tests", dirs_exist_ok=True, ignore=BYTE_CODE)
-        launch = candidate_launch(tested, model_dir=tiny.path, allow_engines=self._bench.plan.spec.allow_engines)
+        launch = candidate_launch(tested, model_dir=model.path, allow_engines=self._bench.plan.spec.allow_engines)
         wall = Wall(
-            tier=self._bench.tier, workdir=tested, read_only=(tested, tiny.path), cpus=self._bench.plan.engine_cpus,
+            tier=self._bench.tier, workdir=tested, read_only=(tested, model.path), cpus=self._bench.plan.engine_cpus,
             hidden_modules=launch.hidden_modules, max_processes=self._bench.plan.spec.sandbox.max_processes,
-            env={**thread_environment(self._bench.plan.threads), "VIBESERVE_MODEL_DIR": str(tiny.path)},
+            env={**thread_environment(self._bench.plan.threads), "VIBESERVE_MODEL_DIR": str(model.path)},
         )  # fmt: skip
         done = self._bench.host.run(
             [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"], wall=wall,
@@ -118,29 +119,38 @@ class Judge:
         reason_class = "timed_out" if done.timed_out else "failed"
         return [Refusal(gate="own_tests", reason_class=reason_class, text=done.log_tail)]
 
+    def _test_model(self) -> ModelDir:
+        from vibeserve.config import compose_spec
+
+        tiny = compose_spec(["+target=tiny_cpu"], cwd=data_dir("targets").parent).model
+        declared = self._bench.plan.spec.model
+        if (declared.modality, declared.architecture) != (tiny.modality, tiny.architecture):
+            return self._bench.model
+        return materialise(tiny, cache=cache_dir())
+
     def verdict(
-        self, replies: Sequence[Reply], *, workspace: Path, before: Snapshot, seed: int, max_replies: int, name: str,
+        self, records: Sequence[Record], *, workspace: Path, before: Snapshot, seed: int, max_replies: int, name: str,
         added: Sequence[Refusal] = (),
     ) -> tuple[Verdict, Scores]:  # fmt: skip
-        """Accuracy on the very replies that were timed, and that nothing changed meanwhile.
+        """Accuracy on the very records that were timed, and that nothing changed meanwhile.
 
         `max_replies` 0 re-scores all. `added` are an agent's refusals. Call it with the servers stopped: re-scoring
         takes every core.
         """
-        refusals = reply_refusals(replies, tokenizer=self._bench.tokenizer)
-        scores = rescore(
-            replies, model_dir=self._bench.model.path, num_threads=self._bench.host.probe().num_cpus,
+        judged = judge_records(
+            records, bundle=self._bench.bundle.ref, num_threads=self._bench.host.probe().num_cpus,
             max_replies=max_replies, seed=seed, run_dir=self._bench.run_dir / "rescore" / name,
         )  # fmt: skip
-        wrong, figures = accuracy_refusals(scores, tolerances=self._bench.plan.spec.evaluation.tolerances)
         changed = compare(before, self.snapshot(workspace))
-        every = (*refusals, *wrong, *changed, *added)
-        return Verdict(refusals=every, accuracy=figures, checks=(*SCREEN_CHECKS, *VERDICT_CHECKS)), scores
+        every = (*judged.refusals, *changed, *added)
+        verdict = Verdict(refusals=every, accuracy=judged.figures, checks=(*SCREEN_CHECKS, *VERDICT_CHECKS))
+        return verdict, judged.scores
 
     def snapshot(self, workspace: Path) -> Snapshot:
         """Digests of what must not change while it is measured."""
         framework = Path(__file__).resolve().parents[1]
-        return snapshot([workspace, self._bench.model.path, framework])
+        own = contract_files(self._bench.plan.spec)
+        return snapshot([workspace, self._bench.model.path, framework, *own])
 
 
 def _failed(gate: str, error: ServerError, *, checks: tuple[str, ...], before: Snapshot) -> Screening:

@@ -8,32 +8,33 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vibeserve.client import LoadSession
+from vibeserve.contract import Metric, Request
 from vibeserve.core.documents import digest_of, digest_tree
 from vibeserve.core.nouns import LoadPoint, Refusal
-from vibeserve.core.paths import data_dir
 from vibeserve.errors import RefusedError, ServerError
 from vibeserve.hosts import Host, get_host
+from vibeserve.lease import FreeLease, Lease
+from vibeserve.modalities import Bundle, bundle_ref, metrics_of, open_bundle, target_folders
 from vibeserve.plan import Plan
 from vibeserve.service import Launch, Server, build_workspace, candidate_launch, start_server
+from vibeserve.skills import compose_scaffold, write_scaffold
 from vibeserve.skills.card import SPANS
 from vibeserve.spec import Tier
-from vibeserve.weights import ModelDir, load_tokenizer
-from vibeserve.workloads import Pool, request_stream
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from vibeserve.weights import ModelDir
+from vibeserve.workloads import Pool, at_load
 
 FETCH_TIMEOUT_S = 10.0
 FETCH_LIMIT_S = 3 * FETCH_TIMEOUT_S
 """of the whole answer: the timeout above is of one read"""
 WARM_UP_TIMEOUT_S = 240.0
-WARM_UP_TOKENS = 8
+WARM_UP_SEED = 1
 SPAN_LINE = re.compile(
     r'vibeserve_span_seconds_total\{[^}]*\bspan="(?P<span>[^"]+)"[^}]*\} (?P<seconds>[0-9]+(\.[0-9]+)?(e[+-]?[0-9]+)?)'
 )
@@ -48,28 +49,51 @@ class Workbench:
     host: Host
     tier: Tier
     model: ModelDir
-    tokenizer: Tokenizer
     run_dir: Path
     """logs, records of processes, built sources; belongs to this run alone"""
+    lease: Lease = field(default_factory=FreeLease)
+    """when the devices may be used"""
 
     @classmethod
-    def open(cls, plan: Plan, *, model: ModelDir, run_dir: Path) -> Workbench:
+    def open(cls, plan: Plan, *, model: ModelDir, run_dir: Path, lease: Lease | None = None) -> Workbench:
         """The bench of `plan`. Kills what an earlier controller of the same run left behind."""
         host = get_host(plan.spec.host)
         run_dir.mkdir(parents=True, exist_ok=True)
         host.sweep_orphans(run_dir)
         return cls(
-            plan=plan, host=host, model=model, run_dir=run_dir, tokenizer=load_tokenizer(model.path),
+            plan=plan, host=host, model=model, run_dir=run_dir,
+            lease=lease or FreeLease(),
             tier=host.resolve_tier(plan.spec.sandbox.tier, allow_none=plan.spec.sandbox.allow_none),
         )  # fmt: skip
 
-    @property
+    @cached_property
+    def bundle(self) -> Bundle:
+        """What is asked, what is right and how far a reply may be off, for this plan's model."""
+        return open_bundle(bundle_ref(self.plan.spec, model_dir=self.model.path))
+
+    @cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """Every metric of this plan's workload, by name."""
+        return metrics_of(self.bundle)
+
+    def bundle_at(self, load: str) -> Bundle:
+        """The bundle whose workload is asked for as this load declares: its own lengths, prefixes, prediction."""
+        workload = at_load(self.plan.spec.workload, load)
+        if workload == self.plan.spec.workload:
+            return self.bundle
+        return open_bundle(bundle_ref(replace(self.plan.spec, workload=workload), model_dir=self.model.path))
+
+    @cached_property
     def scaffold(self) -> Path:
-        return data_dir("templates") / "runtime" / self.plan.spec.model.modality.value
+        """What round 0 starts from: a shipped folder, or one below `run_dir` that it was put together in."""
+        composition = compose_scaffold(self.plan.spec.model, folders=target_folders(self.plan.spec))
+        return write_scaffold(composition, self.run_dir / "scaffold")
 
     def load_point(self, name: str) -> LoadPoint:
         load = self.plan.spec.workload.loads[name]
-        return LoadPoint(name=name, concurrency=load.concurrency, rate_per_s=load.rate_per_s)
+        return LoadPoint(
+            name=name, concurrency=load.concurrency, rate_per_s=load.rate_per_s, trace_speed=load.trace_speed
+        )
 
     def build(self, workspace: Path) -> None:
         """Run the workspace's build step, or reuse the output of the same sources. ServerError when it fails."""
@@ -107,28 +131,37 @@ class Workbench:
         load: str,
         pool: Pool,
         seed: int,
-        adapter: str = "vllm",
+        dialect: str = "vllm",
         model: str = "",
-        logprobs_share: int = 0,
+        is_plain: bool = False,
     ) -> LoadSession:
-        """A load on `server`, not started. `model` is the name to send; empty = the one that the server lists."""
-        requests = request_stream(
-            self.plan.spec.workload, tokenizer=self.tokenizer, pool=pool, seed=seed, logprobs_share=logprobs_share
-        )
-        return LoadSession(
-            base_url=server.base_url, adapter=adapter, model=model or self.model_name(server),
-            load=self.load_point(load), requests=requests, seed=seed, cpus=self.plan.client_cpus,
-            join=lambda argv: self.host.join_argv(server.process, argv), name=server.name,
+        """A load on `server`, not started. `model` is the name to send; empty = the one that the server lists.
+
+        `is_plain`: without what only the check asks for, because nobody judges this server.
+        """
+        bundle = self.bundle_at(load)
+        with bundle.blamed("workload"):
+            requests = bundle.workload.requests(seed, pool)
+        return self._load(
+            server, bundle=bundle, requests=map(bundle.plain, requests) if is_plain else requests, seed=seed,
+            load=self.load_point(load), dialect=dialect, model=model, name=server.name,
         )  # fmt: skip
 
-    def warm_up(self, server: Server, *, adapter: str = "vllm", model: str = "") -> None:
+    def _load(
+        self, server: Server, *, bundle: Bundle, requests: Iterator[Request], load: LoadPoint, dialect: str, model: str,
+        name: str, seed: int = 0,
+    ) -> LoadSession:  # fmt: skip
+        return LoadSession(
+            bundle=bundle, base_url=server.base_url, dialect=dialect, model=model or self.model_name(server), load=load,
+            requests=requests, seed=seed, cpus=self.plan.client_cpus, name=name,
+            join=lambda argv: self.host.join_argv(server.process, argv),
+        )  # fmt: skip
+
+    def warm_up(self, server: Server, *, dialect: str = "vllm", model: str = "") -> None:
         """Two short requests, answered before anything is timed: what a rival builds at its first request is built."""
-        stream = request_stream(self.plan.spec.workload, tokenizer=self.tokenizer, pool=Pool.visible, seed=1)
-        requests = (replace(request, max_tokens=WARM_UP_TOKENS) for request in islice(stream, 2))
-        session = LoadSession(
-            base_url=server.base_url, adapter=adapter, model=model or self.model_name(server),
-            load=LoadPoint(name="warm-up", concurrency=2), requests=requests, cpus=self.plan.client_cpus,
-            join=lambda argv: self.host.join_argv(server.process, argv), name=f"warm-up-{server.name}",
+        session = self._load(
+            server, bundle=self.bundle, requests=warm_up_requests(self.bundle, num=2), dialect=dialect, model=model,
+            load=LoadPoint(name="warm-up", concurrency=2), name=f"warm-up-{server.name}",
         )  # fmt: skip
         session.start()
         try:
@@ -169,6 +202,13 @@ class Workbench:
     def request_spans(self, server: Server) -> dict[str, float]:
         """Request-seconds by span so far, from the runtime's own counters: they steer the search and decide nothing."""
         return parse_spans(self.fetch(server, "/metrics"))
+
+
+def warm_up_requests(bundle: Bundle, *, num: int) -> Iterator[Request]:
+    """The cheapest that the workload has, of the pool that anybody may see, without what only the check asks for."""
+    with bundle.blamed("workload"):
+        requests = list(islice(bundle.workload.requests(WARM_UP_SEED, Pool.visible), num))
+    return iter([bundle.plain(bundle.shortened(request)) for request in requests])
 
 
 def parse_spans(exposition: str) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""What round 0 starts from. `scaffold` is the correct, slow runtime of the target's modality."""
+"""What round 0 starts from. `scaffold` is the correct, slow runtime of the target's model."""
 
 from __future__ import annotations
 
 from vibeserve.seeds.port import Seed, get_seed
-from vibeserve.seeds.scaffold import ScaffoldSeed
+from vibeserve.seeds.scaffold import ScaffoldSeed, scaffold_settings
 
-__all__ = ["ScaffoldSeed", "Seed", "get_seed"]
+__all__ = ["ScaffoldSeed", "Seed", "get_seed", "scaffold_settings"]

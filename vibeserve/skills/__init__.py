@@ -6,7 +6,8 @@ from vibeserve.skills.assembler import Assembly, ComponentRecord, FileRecord, as
 from vibeserve.skills.card import SEAMS, SPANS, Card, Conditions, Parameter
 from vibeserve.skills.conditions import TargetFacts, applicable, target_facts
 from vibeserve.skills.loader import Scaffold, Skill, load_scaffold, load_skill, load_skills
-from vibeserve.skills.resolve import declared_parameters, resolve
+from vibeserve.skills.resolve import declared_parameters, pinned_values, resolve
+from vibeserve.skills.scaffolds import Composition, compose_scaffold, engine_problem, write_scaffold
 
 __all__ = [
     "SEAMS",
@@ -14,6 +15,7 @@ __all__ = [
     "Assembly",
     "Card",
     "ComponentRecord",
+    "Composition",
     "Conditions",
     "FileRecord",
     "Parameter",
@@ -22,10 +24,14 @@ __all__ = [
     "TargetFacts",
     "applicable",
     "assemble",
+    "compose_scaffold",
     "declared_parameters",
+    "engine_problem",
     "load_scaffold",
     "load_skill",
     "load_skills",
+    "pinned_values",
     "resolve",
     "target_facts",
+    "write_scaffold",
 ]

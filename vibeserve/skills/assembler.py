@@ -71,6 +71,7 @@ def assemble(
     """
     base = load_scaffold(scaffold)
     chosen = ordered(components)
+    _refuse_foreign_seams(base, chosen)
     declared = declared_parameters(base, chosen)
     values = parameter_values(declared, parameters)
     _clear(destination)
@@ -80,12 +81,28 @@ def assemble(
         scaffold_digest=base.digest,
         components=tuple(ComponentRecord(name=skill.name, digest=skill.digest) for skill in chosen),
         parameters=values,
-        seams={seam: origins.get(f"runtime/{seam}.py", SCAFFOLD_ORIGIN) for seam in SEAMS},
+        seams={seam: origins.get(f"runtime/{seam}.py", SCAFFOLD_ORIGIN) for seam in SEAMS if _has_seam(base, seam)},
         weight_bits=min((card_of(s).weight_bits or SCAFFOLD_WEIGHT_BITS for s in chosen), default=SCAFFOLD_WEIGHT_BITS),
         files=_file_records(destination, origins),
     )
     write_document(destination / ASSEMBLY_PATH, assembly)
     return assembly
+
+
+def _has_seam(base: Scaffold, seam: str) -> bool:
+    return (base.path / f"runtime/{seam}.py").is_file()
+
+
+def _refuse_foreign_seams(base: Scaffold, components: Sequence[Skill]) -> None:
+    """A component replaces modules; where the scaffold has none of that name, nothing would use it."""
+    problems = [
+        f"'{skill.name}' fills seam '{seam}', which this scaffold has not"
+        for skill in components
+        for seam in card_of(skill).seams
+        if not _has_seam(base, seam)
+    ]
+    if problems:
+        raise SpecError("the components do not fit the scaffold", problems=problems)
 
 
 def _clear(destination: Path) -> None:

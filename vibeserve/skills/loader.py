@@ -34,14 +34,24 @@ class Skill:
     card: Card | None = None
 
 
+SCAFFOLD_FILE = "scaffold.yaml"
+SCAFFOLD_LISTS = ("architectures", "requires", "brings", "removes")
+SCAFFOLD_KEYS = ("schema_version", *SCAFFOLD_LISTS, "parameters")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scaffold:
-    """A folder of `templates/runtime/`: its own parameters and what it needs without importing it by name."""
+    """A folder of `templates/runtime/`, or one that was composed from several."""
 
     path: Path
     digest: str
     parameters: Mapping[str, Parameter]
     requires: tuple[str, ...]
+    """distributions that it needs without importing them by name"""
+    architectures: tuple[str, ...] = ()
+    """of the models that it runs; empty = any"""
+    brings: tuple[str, ...] = ()
+    """modules that the target's folder has to bring"""
 
 
 def load_skills(root: Path) -> list[Skill]:
@@ -97,22 +107,34 @@ def load_skill(folder: Path) -> Skill:
 
 def load_scaffold(folder: Path) -> Scaffold:
     """The scaffold in `folder`, from its `scaffold.yaml`. Raises SpecError."""
-    path = folder / "scaffold.yaml"
-    data = _read_yaml(path)
-    parameters, problems = parse_parameters(data.get("parameters", {}))
-    problems += [
-        f"{key}: unknown key; valid: schema_version, parameters, requires"
-        for key in data
-        if key not in ("schema_version", "parameters", "requires")
-    ]
-    if problems:
-        raise SpecError(f"scaffold '{folder}' is not valid", problems=[f"{path}: {problem}" for problem in problems])
+    if not (folder / SCAFFOLD_FILE).is_file():
+        raise SpecError(f"{folder}: no {SCAFFOLD_FILE}, so not a scaffold")
+    data = read_scaffold_file(folder)
     return Scaffold(
         path=folder,
         digest=digest_of(digest_tree(folder, ignore=IGNORED_NAMES)),
-        parameters=parameters,
-        requires=tuple(data.get("requires", ())),
+        parameters=parse_parameters(data["parameters"])[0],
+        requires=tuple(data["requires"]),
+        architectures=tuple(data["architectures"]),
+        brings=tuple(data["brings"]),
     )
+
+
+def read_scaffold_file(folder: Path) -> dict[str, Any]:
+    """Checked content of the `scaffold.yaml` in `folder`, every key there; a layer may do without. Raises SpecError."""
+    path = folder / SCAFFOLD_FILE
+    data = _read_yaml(path) if path.is_file() else {}
+    if not isinstance(data, dict):
+        raise SpecError(f"scaffold '{folder}' is not valid", problems=[f"{path}: must be a mapping"])
+    _, problems = parse_parameters(data.get("parameters", {}))
+    problems += [f"{key}: unknown key; valid: {', '.join(SCAFFOLD_KEYS)}" for key in data if key not in SCAFFOLD_KEYS]
+    for key in SCAFFOLD_LISTS:
+        value = data.get(key, [])
+        if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+            problems.append(f"{key}: must be a list of strings")
+    if problems:
+        raise SpecError(f"scaffold '{folder}' is not valid", problems=[f"{path}: {problem}" for problem in problems])
+    return {"schema_version": 1, "parameters": {}, **{key: [] for key in SCAFFOLD_LISTS}, **data}
 
 
 def split_front_matter(text: str) -> tuple[dict[str, Any], str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from vibeserve.core.documents import digest_of, digest_tree, read_document, to_data, write_document
 from vibeserve.errors import WeightsError
-from vibeserve.spec import Model, SourceKind
+from vibeserve.spec import Modality, Model, SourceKind
 from vibeserve.weights.sources import build, resolve_folder
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class WeightsFile:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDir:
-    """A materialised model: `f32/`, `bf16/`, perhaps `original/`, and `weights.json`."""
+    """A materialised model: `f32/` and `bf16/` (text models, seeded ones), perhaps `original/`, and `weights.json`."""
 
     path: Path
     digest: str
@@ -139,20 +139,20 @@ def _folder_name(model: Model, *, target_dir: Path | None) -> str:
     """Readable slug and a digest over all that decides the content."""
     source = to_data(model.source)
     if model.source.kind is SourceKind.folder:
-        folder = resolve_folder(model.source, target_dir=target_dir)
+        folder = resolve_folder(model, target_dir=target_dir)
         # where a folder lies does not matter, what is in it does
         source = {"kind": "folder", "files": digest_tree(folder)}
-    key = digest_of(
-        {
-            "layout": LAYOUT,
-            "id": model.id,
-            "revision": model.revision,
-            "architecture": model.architecture,
-            "source": source,
-        }
-    )
+    content = {
+        "layout": LAYOUT,
+        "id": model.id,
+        "revision": model.revision,
+        "architecture": model.architecture,
+        "source": source,
+    }
+    if model.modality is not Modality.text:
+        content["modality"] = model.modality.value
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", model.id).strip("-.").lower() or "model"
-    return f"{slug}-{key[:16]}"
+    return f"{slug}-{digest_of(content)[:16]}"
 
 
 @contextmanager

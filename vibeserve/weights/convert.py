@@ -38,7 +38,9 @@ def main() -> int:
 
 def _load(job: dict[str, Any], *, destination: Path) -> tuple[Any, Any]:
     if job["kind"] == "seeded":
-        return build_seeded(architecture=job["architecture"], seed=int(job["seed"]), config=job["config"])
+        return build_seeded(
+            architecture=job["architecture"], seed=int(job["seed"]), config=job["config"], is_causal=job["is_causal"]
+        )
     if job["kind"] == "gguf":
         path = Path(job["gguf"])
         tokenizer = AutoTokenizer.from_pretrained(str(path.parent), gguf_file=path.name)
@@ -75,7 +77,8 @@ def _save(model: Any, tokenizer: Any, *, folder: Path, dtype: torch.dtype) -> No
     converted = model.to(dtype)
     converted.config.dtype = dtype
     converted.save_pretrained(folder, max_shard_size="1TB")
-    tokenizer.save_pretrained(folder)
+    if tokenizer is not None:
+        tokenizer.save_pretrained(folder)
     _flatten_config(folder / "config.json")
 
 

@@ -1,4 +1,4 @@
-"""Seeded, nonced request traces by workload kind. Data only: `client` drives them."""
+"""Seeded, nonced request streams by workload kind. Data only: `client` drives them."""
 
 from __future__ import annotations
 
@@ -10,22 +10,47 @@ from vibeserve.core.nouns import PromptRequest
 from vibeserve.errors import SpecError
 from vibeserve.spec import Workload
 from vibeserve.workloads.chat import chat_stream
+from vibeserve.workloads.code_edit import code_edit_stream
+from vibeserve.workloads.constrained_json import constrained_json_stream
+from vibeserve.workloads.loads import arrival_rate_per_s, at_load, longest_sequence_tokens
+from vibeserve.workloads.runnable import RUNNABLE, not_yet
+from vibeserve.workloads.shared_prefix import shared_prefix_stream
+from vibeserve.workloads.trace import trace_stream
+from vibeserve.workloads.trace_file import trace_problems
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-__all__ = ["WORKLOAD_KINDS", "Pool", "request_stream"]
+__all__ = [
+    "RUNNABLE",
+    "WORKLOAD_KINDS",
+    "Pool",
+    "arrival_rate_per_s",
+    "at_load",
+    "longest_sequence_tokens",
+    "not_yet",
+    "request_stream",
+    "trace_problems",
+]
 
-WORKLOAD_KINDS = {"chat": chat_stream}
+WORKLOAD_KINDS = {
+    "chat": chat_stream,
+    "shared_prefix": shared_prefix_stream,
+    "code_edit": code_edit_stream,
+    "constrained_json": constrained_json_stream,
+    "trace": trace_stream,
+}
+"""kinds whose requests are prompts"""
 
 
 def request_stream(
     workload: Workload, *, tokenizer: Tokenizer, pool: Pool, seed: int, logprobs_share: int = 0
 ) -> Iterator[PromptRequest]:
-    """Endless requests of a declared workload, a pure function of the arguments.
+    """Endless requests of a declared workload, a pure function of the arguments (and of the file of a trace).
 
     `logprobs_share`: one request in every block of so many asks for log-probabilities, at a random place in its block;
-    0 = none. Open-loop arrival times are the client's. Raises `SpecError` for an unknown kind or impossible lengths.
+    0 = none. Arrival times of an open loop are the client's; those of a trace are in `arrival_s`, ascending. Raises
+    `SpecError` for an unknown kind or impossible lengths.
     """
     if workload.kind not in WORKLOAD_KINDS:
         raise SpecError(

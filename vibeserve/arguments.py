@@ -1,0 +1,41 @@
+"""The parser that every verb shares."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import NoReturn
+
+from vibeserve.errors import SpecError
+
+
+class VerbParser(argparse.ArgumentParser):
+    """argparse whose faults are SpecErrors, so that they pass the boundary like all others."""
+
+    def __init__(self, verb: str, *, description: str) -> None:
+        super().__init__(prog=f"vibeserve {verb}", description=description, allow_abbrev=False)
+        self.add_argument("--json", action="store_true", dest="is_json", help="one JSON document instead of text")
+
+    def error(self, message: str) -> NoReturn:
+        usage = " ".join(self.format_usage().split())
+        told = f"{self.prog.removeprefix('vibeserve ')}: {self._reworded(message)}"
+        raise SpecError(told, problems=[usage], hint=f"{self.prog} --help")
+
+    def _reworded(self, message: str) -> str:
+        """argparse's message, with the option or choice that was meant where one is close."""
+        option = re.search(r"unrecognized arguments: (--[\w-]+)", message)
+        if option:
+            return message + _close(option[1], list(self._option_string_actions))
+        choice = re.fullmatch(r"(argument .*): invalid choice: '(.*)' \(choose from (.*)\)", message)
+        if choice is None:
+            return message
+        valid = re.findall(r"[\w.-]+", choice[3])
+        guess = _close(choice[2], valid) or ";"
+        return f"{choice[1]}: '{choice[2]}' is not valid{guess} valid: {', '.join(valid)}"
+
+
+def _close(word: str, options: Sequence[str]) -> str:
+    found = get_close_matches(word, options, n=1, cutoff=0.6)
+    return f"; did you mean '{found[0]}'?" if found else ""

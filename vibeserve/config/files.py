@@ -1,0 +1,35 @@
+"""Files and folders that a spec names by a path: relative ones start from the target's folder, or one it inherits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from vibeserve.spec import SourceKind, Spec
+
+
+def resolve_files(spec: Spec) -> None:
+    """Make `workload.trace` absolute: what reads it does not know the target's folders. A path that leads nowhere
+    is left below the target's own folder, for the rules to refuse."""
+    if spec.workload.trace:
+        spec.workload.trace = str(_whole(spec, spec.workload.trace))
+
+
+def missing_files(spec: Spec) -> Iterator[str]:
+    """`key: what` where the declared folder of the weights is not there."""
+    source = spec.model.source
+    if source.kind is not SourceKind.folder or not source.path:
+        return
+    path = _whole(spec, source.path)
+    if path.is_dir():
+        return
+    if path.exists():
+        yield f"model.source.path: {source.path} is no folder"
+        return
+    folders = ", ".join([spec.target.dir, *spec.target.inherited_dirs])
+    searched = "" if Path(source.path).is_absolute() else f"; searched: {folders}"
+    yield f"model.source.path: there is no folder {source.path}{searched}"
+
+
+def _whole(spec: Spec, path: str) -> Path:
+    return (spec.target.folder_of(path) or Path()) / Path(path).expanduser()

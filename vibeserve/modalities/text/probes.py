@@ -1,0 +1,65 @@
+"""Child process: probe a served API of text with the stock `openai` client (`python -m ... JOB.json`).
+
+Reads a `ProbeJob`, prints a `ProbeReport`. Of the model's folder only the tokenizer is read.
+"""
+
+from __future__ import annotations
+
+import http.client
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx2
+import openai
+
+from vibeserve.core.documents import canonical_json, read_document
+from vibeserve.modalities.probe_http import ProbeFailure
+from vibeserve.modalities.probes import ProbeCheck, ProbeJob, ProbeReport
+from vibeserve.modalities.text import PROBES
+from vibeserve.modalities.text.probe_checks import CHECK_FUNCTIONS
+from vibeserve.modalities.text.probe_session import ProbeSession
+
+MALFORMED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
+"""what reading an answer of another shape raises"""
+
+
+def main(argv: Sequence[str]) -> int:
+    job = read_document(Path(argv[0]), ProbeJob)
+    deadline_s = time.monotonic() + job.timeout_s
+    model_dir = Path(job.bundle.context.model_dir)
+    session = ProbeSession(job.base_url, model_dir=model_dir, seed=job.seed, deadline_s=deadline_s)
+    checks = tuple(_run(name, session, deadline_s=deadline_s) for name in PROBES.checks)
+    sys.stdout.write(canonical_json(ProbeReport(checks=checks)) + "\n")
+    return 0
+
+
+def _run(name: str, session: ProbeSession, *, deadline_s: float) -> ProbeCheck:
+    started_s = time.monotonic()
+    if started_s >= deadline_s:
+        return ProbeCheck(name=name, ok=False, detail="not run: the probes' time was over")
+    detail = _detail(name, session)
+    return ProbeCheck(name=name, ok=not detail, detail=detail, wall_s=round(time.monotonic() - started_s, 3))
+
+
+def _detail(name: str, session: ProbeSession) -> str:
+    """Empty when the check holds."""
+    try:
+        CHECK_FUNCTIONS[name](session)
+    except ProbeFailure as error:
+        return str(error)
+    except openai.APIStatusError as error:
+        return f"answered {error.status_code}: {str(error.message)[:200]}"
+    except openai.OpenAIError as error:
+        return f"{type(error).__name__}: {str(error)[:200]}"
+    except (OSError, http.client.HTTPException, httpx2.HTTPError) as error:
+        # the client wraps what fails while connecting, not what fails in the middle of a stream
+        return f"no answer: {type(error).__name__}"
+    except MALFORMED as error:
+        return f"answer of another shape: {type(error).__name__}: {str(error)[:200]}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,203 @@
+"""The text reference: the model in transformers, greedy by itself, and teacher-forced on what a server returned.
+
+Works for every causal language model that transformers loads. Scoring pads on the right of a causal forward: padding
+follows every real token, whether attention or a recurrent state carries the past, so that no mask is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from vibeserve.contract import Request
+from vibeserve.core.nouns import PromptRequest
+from vibeserve.weights import load_tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+MAX_BATCH_TOKENS = 4096
+"""padded tokens per forward: large enough for full GEMM speed, small enough to bound activations"""
+MAX_HEAD_ROWS = 512
+"""rows per LM-head call: 512 rows of a 49k vocabulary are 100 MB of f32 logits"""
+HEAD_TOLERANCE = 1e-3
+"""of the logits of body and head apart from those of the whole model, as a share of their range"""
+FOLDERS = {"float32": "f32", "bfloat16": "bf16"}
+
+
+def load(path: str, device: str, dtype: str) -> TextReference:
+    """The model of the folder at `path`, which holds `f32/` and `bf16/`; the f32 weights serve every other dtype."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    folder = Path(path) / FOLDERS.get(dtype, "f32")
+    if not folder.is_dir():
+        folder = Path(path) / "f32"
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval().to(device)
+    return TextReference(model, tokenizer=load_tokenizer(Path(path)), device=device)
+
+
+@dataclass(frozen=True)
+class _Sequence:
+    """One reply as ids: the prompt's and the served ones, and its place among the pairs."""
+
+    index: int
+    prompt_ids: list[int]
+    served_ids: list[int]
+
+    @property
+    def num_input(self) -> int:
+        # the last served id predicts nothing that was served
+        return len(self.prompt_ids) + len(self.served_ids) - 1
+
+
+class TextReference:
+    """`run` gives `token_ids`, `text` and `logprobs`; `score` gives `margins` and `logprobs` (nats, one per served id)
+    and `problem` ("" when scored)."""
+
+    def __init__(self, model: Any, *, tokenizer: Any, device: str) -> None:
+        from transformers import GenerationConfig
+
+        self._model = model
+        self._tokenizer = tokenizer
+        self._device = device
+        # what generate() is not told it takes from here: neither sampling nor the end token may come in that way
+        model.generation_config = GenerationConfig()
+
+    def run(self, request: Request) -> dict[str, Any]:
+        """Greedy text of `max_tokens` tokens; a request that does not ignore EOS ends with it."""
+        import torch
+        from transformers import GenerationConfig
+
+        asked = cast(PromptRequest, request)
+        ids = self._tokenizer.encode(asked.prompt).ids
+        config = GenerationConfig(
+            do_sample=False, max_new_tokens=asked.max_tokens, pad_token_id=0, return_dict_in_generate=True,
+            output_logits=True, eos_token_id=None if asked.ignore_eos else self._end_ids,
+        )  # fmt: skip
+        prompt = torch.tensor([ids], device=self._device)
+        with torch.inference_mode():
+            done = self._model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=config)
+        served = done.sequences[0, len(ids) :].tolist()
+        rows = (logits[0].float().log_softmax(-1) for logits in done.logits)
+        logprobs = [float(row[token]) for row, token in zip(rows, served, strict=True)]
+        text = self._tokenizer.decode(served, skip_special_tokens=False)
+        return {"token_ids": served, "text": text, "logprobs": logprobs}
+
+    def score(self, request: Request, output: Any) -> dict[str, Any]:
+        return self.score_many([(request, output)])[0]
+
+    def score_many(self, pairs: Sequence[tuple[Request, Any]]) -> list[dict[str, Any]]:
+        """Teacher-forced on the served ids, sorted by length and batched, the LM head only where something was served.
+
+        Margins are the log-probability of the reference's best token minus that of the served one.
+        """
+        answers: list[dict[str, Any]] = [{"margins": [], "logprobs": [], "problem": ""} for _ in pairs]
+        sequences = []
+        for index, (request, output) in enumerate(pairs):
+            prompt_ids = self._tokenizer.encode(cast(PromptRequest, request).prompt).ids
+            sequence = _Sequence(index, prompt_ids, list(output["token_ids"]))
+            problem = self._problem(sequence)
+            if problem:
+                answers[index]["problem"] = problem
+            else:
+                sequences.append(sequence)
+        for batch in _batches(sequences, max_tokens=MAX_BATCH_TOKENS if self._has_plain_head else 1):
+            for sequence, margins, logprobs in self._score_batch(batch):
+                if all(map(math.isfinite, (*margins, *logprobs))):
+                    answers[sequence.index] |= {"margins": margins, "logprobs": logprobs}
+                else:
+                    answers[sequence.index]["problem"] = "the reference gave scores that are not numbers"
+        return answers
+
+    @cached_property
+    def _text_config(self) -> Any:
+        return self._model.config.get_text_config()
+
+    @cached_property
+    def _end_ids(self) -> int | list[int] | None:
+        declared: int | list[int] | None = getattr(self._text_config, "eos_token_id", None)
+        return declared
+
+    def _problem(self, sequence: _Sequence) -> str:
+        if not sequence.prompt_ids or not sequence.served_ids:
+            return "the prompt or the reply has no tokens"
+        if not all(0 <= token < self._text_config.vocab_size for token in sequence.served_ids):
+            return "a served id lies outside the vocabulary"
+        # recurrent models declare no limit
+        max_tokens = getattr(self._text_config, "max_position_embeddings", None)
+        if max_tokens and sequence.num_input > max_tokens:
+            return f"prompt and reply exceed the model's {max_tokens} positions"
+        return ""
+
+    def _score_batch(self, batch: Sequence[_Sequence]) -> Iterator[tuple[_Sequence, list[float], list[float]]]:
+        import torch
+
+        width = max(sequence.num_input for sequence in batch)
+        ids = torch.zeros(len(batch), width, dtype=torch.long)
+        for row, sequence in enumerate(batch):
+            tokens = sequence.prompt_ids + sequence.served_ids[:-1]
+            ids[row, : len(tokens)] = torch.tensor(tokens)
+        with torch.inference_mode():
+            states = self._states(ids.to(self._device))
+            for row, sequence in enumerate(batch):
+                start = len(sequence.prompt_ids) - 1
+                served = states[row, start : start + len(sequence.served_ids)]
+                yield sequence, *self._score_rows(served, sequence.served_ids)
+
+    def _states(self, ids: torch.Tensor) -> torch.Tensor:
+        """Hidden states [rows, width, hidden], or logits [rows, width, vocabulary] where the head is not plain."""
+        if self._has_plain_head:
+            states: torch.Tensor = self._model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        else:
+            states = self._model(input_ids=ids, use_cache=False).logits
+        return states
+
+    def _score_rows(self, states: torch.Tensor, served_ids: Sequence[int]) -> tuple[list[float], list[float]]:
+        """Margins and log-probabilities of served ids from their rows [n, ...]."""
+        import torch
+
+        margins: list[float] = []
+        logprobs: list[float] = []
+        served = torch.tensor(served_ids, device=states.device)
+        head = self._model.get_output_embeddings() if self._has_plain_head else torch.nn.Identity()
+        for start in range(0, len(served_ids), MAX_HEAD_ROWS):
+            rows = head(states[start : start + MAX_HEAD_ROWS]).float()
+            chosen = rows.gather(1, served[start : start + MAX_HEAD_ROWS, None])[:, 0]
+            margins += (rows.max(dim=1).values - chosen).tolist()
+            logprobs += (chosen - rows.logsumexp(dim=1)).tolist()
+        return margins, logprobs
+
+    @cached_property
+    def _has_plain_head(self) -> bool:
+        """Whether head(body(x)) is all that the model does: some scale or cap the logits afterwards. Tried, not
+        assumed."""
+        import torch
+
+        head = self._model.get_output_embeddings()
+        if head is None or self._model.base_model is self._model:
+            return False
+        ids = torch.arange(3, 11, device=self._device)[None] % self._text_config.vocab_size
+        with torch.inference_mode():
+            states = getattr(self._model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
+            whole = self._model(input_ids=ids, use_cache=False).logits.float()
+            if states is None:
+                return False
+            apart = head(states).float()
+        return bool((apart - whole).abs().max() <= HEAD_TOLERANCE * whole.abs().max())
+
+
+def _batches(sequences: Sequence[_Sequence], *, max_tokens: int) -> Iterator[list[_Sequence]]:
+    """Sorted by length, so that little is padded; each batch within `max_tokens` padded tokens, one at least."""
+    batch: list[_Sequence] = []
+    for sequence in sorted(sequences, key=lambda item: item.num_input):
+        if batch and sequence.num_input * (len(batch) + 1) > max_tokens:
+            yield batch
+            batch = []
+        batch.append(sequence)
+    if batch:
+        yield batch

@@ -1,0 +1,101 @@
+"""Where a target can run: on this machine, on a host that is only declared, or nowhere yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from vibeserve.config.host_options import HostOption
+from vibeserve.errors import InfraError, SpecError
+from vibeserve.hardware import HardwareFacts, describe, lack
+from vibeserve.modalities import target_folders
+from vibeserve.plan.nouns import Obstacle, Plan
+from vibeserve.skills import compose_scaffold, engine_problem
+from vibeserve.spec import Host, Spec
+from vibeserve.workloads import not_yet
+
+DRIVEN = ("local",)
+"""kinds of host that this version drives"""
+
+
+def is_here(spec: Spec, facts: HardwareFacts) -> bool:
+    """The target would run on the machine of `facts`, and that has the declared hardware."""
+    return spec.host.kind in DRIVEN and lack(spec.hardware, facts) is None
+
+
+def obstacles_of(spec: Spec, facts: HardwareFacts, *, hosts: Sequence[HostOption]) -> tuple[Obstacle, ...]:
+    """Why the target cannot be run from here, hardware first."""
+    texts = [*_host_obstacle(spec, facts, hosts=hosts)]
+    found = [Obstacle(kind="host", text=text) for text in texts]
+    found += [Obstacle(kind="version", text=text) for text in not_yet(spec)]
+    return (*found, *(Obstacle(kind="scaffold", text=text) for text in _scaffold_obstacles(spec)))
+
+
+def _host_obstacle(spec: Spec, facts: HardwareFacts, *, hosts: Sequence[HostOption]) -> Iterator[str]:
+    if spec.host.kind not in DRIVEN:
+        yield (
+            f"host.kind {spec.host.kind} ({spec.host.address}): this version drives only hosts of kind "
+            f"{', '.join(DRIVEN)}; nothing is asked or started there"
+        )
+    elif not is_here(spec, facts):
+        lacks = "; ".join(f"{option.name}: {_why_not(option, spec, facts)}" for option in hosts)
+        yield f"no configured host has {describe(spec.hardware)}: {lacks}"
+
+
+def _why_not(option: HostOption, spec: Spec, facts: HardwareFacts) -> str:
+    if option.fault:
+        return option.fault
+    if option.host.kind in DRIVEN:
+        return lack(spec.hardware, facts) or "has it; select it"
+    return f"kind {option.host.kind} ({option.host.address}), which this version declares and does not drive"
+
+
+def _scaffold_obstacles(spec: Spec) -> Iterator[str]:
+    """Why round 0 has nothing to start from."""
+    try:
+        composition = compose_scaffold(spec.model, folders=target_folders(spec))
+    except SpecError as error:
+        yield "; ".join([str(error).splitlines()[0], *error.problems])
+        return
+    problem = engine_problem(
+        composition, allow_engines=spec.allow_engines, architecture=spec.model.architecture
+    )
+    if problem is not None:
+        yield problem
+
+
+def next_steps(spec: Spec, obstacles: Sequence[Obstacle]) -> tuple[str, ...]:
+    """What would remove the obstacles: the two lines that add a host, and the twin that runs without it."""
+    if not any(obstacle.kind == "host" for obstacle in obstacles):
+        return ()
+    lines = []
+    if spec.host.kind in DRIVEN:
+        lines += [
+            "to add a host, write conf/host/NAME.yaml in your repository and select it by host=NAME:",
+            "  kind: ssh",
+            "  address: user@machine",
+            f"this version plans for such a host and drives only {', '.join(DRIVEN)}: start the run on that machine",
+        ]
+    if spec.target.twin:
+        lines.append(f"twin: vibeserve +target={spec.target.twin}")
+    return tuple(lines)
+
+
+def refuse_obstacles(plan: Plan) -> None:
+    """Stop before anything is spent: InfraError where the hardware is not here, SpecError where this version cannot."""
+    if not plan.obstacles:
+        return
+    texts = [obstacle.text for obstacle in plan.obstacles]
+    if any(obstacle.kind == "host" for obstacle in plan.obstacles):
+        lines = [f"target '{plan.target}' cannot run from here; nothing was started or written", *texts]
+        raise InfraError("\n".join([*lines, *plan.next_steps]))
+    is_declaration = all(obstacle.kind == "scaffold" for obstacle in plan.obstacles)
+    raise SpecError(
+        f"target '{plan.target}' does not run {'as it is declared' if is_declaration else 'in this version'}",
+        problems=texts,
+        hint="docs/contract.md" if is_declaration else "vibeserve list shows what runs here",
+    )
+
+
+def default_hosts() -> list[HostOption]:
+    """This machine alone."""
+    return [HostOption(name="local", host=Host())]

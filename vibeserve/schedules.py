@@ -1,0 +1,39 @@
+"""What each certification level does, in seconds, pairs and starts. A target declares the level only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from vibeserve.spec import Level
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """Windows of one certification level (`design` table: windows, pairs, starts)."""
+
+    search_window_s: float
+    search_warmup_s: float
+    search_pairs: int
+    certify_window_s: float
+    certify_warmup_s: float
+    certify_starts: int
+    certify_pairs: int
+    """per start"""
+    screen_window_s: float = 15.0
+    soak_s: float = 0.0
+
+
+SCHEDULES: dict[Level, Schedule] = {
+    Level.quick: Schedule(
+        search_window_s=5.0, search_warmup_s=1.0, search_pairs=5,
+        certify_window_s=10.0, certify_warmup_s=2.0, certify_starts=1, certify_pairs=5, screen_window_s=10.0,
+    ),
+    Level.standard: Schedule(
+        search_window_s=8.0, search_warmup_s=2.0, search_pairs=8,
+        certify_window_s=20.0, certify_warmup_s=2.0, certify_starts=3, certify_pairs=3,
+    ),
+    Level.full: Schedule(
+        search_window_s=30.0, search_warmup_s=5.0, search_pairs=12,
+        certify_window_s=60.0, certify_warmup_s=5.0, certify_starts=3, certify_pairs=8, soak_s=600.0,
+    ),
+}

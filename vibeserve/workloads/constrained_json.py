@@ -1,0 +1,96 @@
+"""Workload `constrained_json`: a text and a JSON schema that the reply has to be valid for (`response_format`).
+
+The schemas are in `schemas.json`: small task schemas of the kind that applications send.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vibeserve.contract import Pool
+from vibeserve.core.nouns import PromptRequest
+from vibeserve.errors import SpecError
+from vibeserve.spec import Workload
+from vibeserve.workloads.exact_text import MAX_ATTEMPTS, draw_nonce, fit_middle
+from vibeserve.workloads.sampling import check_lengths, logprobs_places, seeded_random
+from vibeserve.workloads.text_pools import paragraphs
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+NUM_PARAGRAPHS = 24
+"""joined and cut to the drawn length"""
+
+
+def constrained_json_stream(
+    workload: Workload, *, tokenizer: Tokenizer, pool: Pool, seed: int, logprobs_share: int
+) -> Iterator[PromptRequest]:
+    """Endless requests; each carries its schema as `payload["response_format"]`, in the shape of the OpenAI API.
+
+    The reply ends with the document, at the latest after the drawn number of output tokens.
+    """
+    check_lengths(workload)
+    return _stream(workload, tokenizer=tokenizer, pool=pool, seed=seed, logprobs_share=logprobs_share)
+
+
+def _stream(
+    workload: Workload, *, tokenizer: Tokenizer, pool: Pool, seed: int, logprobs_share: int
+) -> Iterator[PromptRequest]:
+    generator = seeded_random(workload, pool=pool, seed=seed)
+    for number, logprobs in enumerate(logprobs_places(generator, share=logprobs_share)):
+        task = generator.choice(tasks())
+        prompt, num_tokens = _draw(workload, task, generator=generator, pool=pool, tokenizer=tokenizer)
+        yield PromptRequest(
+            request_id=f"{pool.value}-{seed}-{number}",
+            payload={"response_format": response_format(task)},
+            prompt=prompt,
+            num_prompt_tokens=num_tokens,
+            max_tokens=generator.randint(workload.output_tokens_min, workload.output_tokens_max),
+            ignore_eos=False,
+            logprobs=logprobs,
+        )
+
+
+def response_format(task: dict[str, Any]) -> dict[str, Any]:
+    """The OpenAI API's `response_format` for one entry of `schemas.json`."""
+    schema = {"name": task["name"], "schema": task["schema"], "strict": True}
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _draw(
+    workload: Workload, task: dict[str, Any], *, generator: random.Random, pool: Pool, tokenizer: Tokenizer
+) -> tuple[str, int]:
+    """One prompt and its number of tokens."""
+    schema = json.dumps(task["schema"], separators=(",", ":"))
+    num_tokens = 0
+    for _ in range(MAX_ATTEMPTS):
+        wanted = generator.randint(workload.prompt_tokens_min, workload.prompt_tokens_max)
+        text = " ".join(generator.choice(paragraphs(pool)) for _ in range(NUM_PARAGRAPHS))
+        prompt, num_tokens = fit_middle(
+            f"{draw_nonce(generator)}\n{task['instruction']}\nText: ",
+            text,
+            f"\nSchema: {schema}\nJSON: ",
+            borders=[match.start() for match in re.finditer(" ", text)],
+            num_tokens=wanted,
+            tokenizer=tokenizer,
+        )
+        if workload.prompt_tokens_min <= num_tokens <= workload.prompt_tokens_max:
+            return prompt, num_tokens
+    low, high = workload.prompt_tokens_min, workload.prompt_tokens_max
+    raise SpecError(
+        f"no prompt of {low} to {high} tokens for schema '{task['name']}' found in {MAX_ATTEMPTS} attempts",
+        hint=f"widen workload.prompt_tokens_min and prompt_tokens_max; the last attempt has {num_tokens} tokens",
+    )
+
+
+@lru_cache(maxsize=1)
+def tasks() -> tuple[dict[str, Any], ...]:
+    """Entries of `schemas.json`: name, instruction, schema."""
+    found: list[dict[str, Any]] = json.loads(Path(__file__).with_name("schemas.json").read_text(encoding="utf-8"))
+    return tuple(found)

@@ -1,0 +1,52 @@
+"""What may be declared and does not run in this version yet. One table, for `list`, `plan` and the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from vibeserve.spec import Modality, SourceKind, Spec
+from vibeserve.workloads.loads import at_load
+
+RUNNABLE: dict[str, str] = {
+    "chat": "",
+    "shared_prefix": "",
+    "trace": "",
+    "code_edit": "",
+    "constrained_json": "the gate that checks replies against their schema is not there yet",
+    "streaming_asr": "there is no scaffold, load generator and gate for streamed speech yet",
+    "text_to_image": "there is no scaffold and no gate for images yet",
+}
+"""built-in kind of workload -> why it does not run yet; empty = it runs"""
+
+WHAT_RUNS = "chat, shared_prefix, trace, and code_edit with prediction none"
+
+
+def not_yet(spec: Spec) -> list[str]:
+    """One line for everything in `spec` that may be declared but does not run in this version, whatever the machine."""
+    # what a target's folder brings is no kind of ours
+    workload = [] if spec.model.modality is Modality.custom else list(_workload(spec))
+    return [*workload, *_model(spec)]
+
+
+def _workload(spec: Spec) -> Iterator[str]:
+    workload = spec.workload
+    why_not = RUNNABLE.get(workload.kind, "")
+    if why_not:
+        yield f"workload.kind: '{workload.kind}' does not run yet: {why_not}; what runs: {WHAT_RUNS}"
+        return
+    if workload.kind == "code_edit":
+        measured = workload.loads if spec.evaluation.loads == "all" else [workload.headline_load]
+        predicting = [name for name in measured if at_load(workload, name).prediction != "none"]
+        if predicting:
+            yield (
+                f"workload.prediction: clients send no predictions yet, and loads {', '.join(predicting)} have one; "
+                f"what runs: {WHAT_RUNS}"
+            )
+
+
+def _model(spec: Spec) -> Iterator[str]:
+    if spec.model.source.kind is SourceKind.hub and not spec.model.revision:
+        yield (
+            f"model.revision: '{spec.model.id}' needs model.revision before it can be fetched: "
+            "the 40 hex digits of a commit of its hub repository"
+        )
