@@ -26,8 +26,8 @@ from vibeserve.progress import QuietProgress
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.roles.judge import Screening
 from vibeserve.rounds import Checkpoint, Team
-from vibeserve.skills import Skill, TargetFacts, load_scaffold, load_skills
 from vibeserve.schedules import SCHEDULES
+from vibeserve.skills import Skill, TargetFacts, load_scaffold, load_skills
 from vibeserve.spec import Budget, Goal, Level, Search, Spec, Workload
 
 SPANS = {"queue": 0.2, "prefill": 0.2, "decode.linear": 0.4, "decode.attention": 0.1, "http": 0.1}

@@ -23,8 +23,8 @@ from vibeserve.progress import QuietProgress
 from vibeserve.results import WINNER
 from vibeserve.rivals import Rival
 from vibeserve.roles.evaluator import Entrant, Series
-from vibeserve.service import Launch
 from vibeserve.schedules import SCHEDULES
+from vibeserve.service import Launch
 from vibeserve.spec import Evaluation, Goal, Level, Load, Spec, Workload
 
 EXTENT = Extent(loads=("c4",), num_starts=1, num_pairs=3, window_s=1.0, warmup_s=0.1, screen_window_s=1.0)

@@ -28,12 +28,12 @@ FACTORS = {"first": 5.0, "second": 4.0, "third": 3.0, "fourth": 2.0}
 class Rig:
     """One run's folder; `start` is what a command does: open the journal, make a team, search."""
 
-    def __init__(self, root: Path, spec: Spec) -> None:
+    def __init__(self, root: Path, spec: Spec, **card: Any) -> None:
         self.root = root
         self.spec = spec
         self.library = Library(root / "library")
         for name, seam in CARDS.items():
-            self.library.add(name, seams=(seam,), relieves=["prefill"], expected_factor=FACTORS[name])
+            self.library.add(name, seams=(seam,), relieves=["prefill"], expected_factor=FACTORS[name], **card)
         self.team: Any = None
         self.deadline_s = 1e6
 
@@ -130,6 +130,14 @@ def test_it_ends_when_no_card_promises_a_gain(tmp_path: Path) -> None:
     rig = Rig(tmp_path, small_spec(rounds=9))
     assert outcomes(rig.start()) == ["baseline"] + ["accepted"] * 4
     assert rig.told() == ["no card that is left promises a gain"]
+
+
+def test_where_no_card_applies_it_ends_after_round_0_and_says_so(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, small_spec(rounds=4, attempts=1), conditions={"modalities": ["speech"]})
+    search = rig.start()
+    assert outcomes(search) == ["baseline"]
+    assert search.incumbent is not None
+    assert rig.told() == ["nothing applicable: no card fits this target; the seed goes on as it is"]
 
 
 def test_two_spoilt_rounds_in_a_row_end_it_as_an_infrastructure_failure(rig: Rig) -> None:

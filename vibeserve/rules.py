@@ -1,8 +1,9 @@
 """By whose rules an artifact is judged again: none that are milder than the framework's, or the verifier's own.
 
-An artifact may carry its target's own contract files. They decide what is asked and what is right, and they run as the
-verifier, outside the wall. So they are used only where somebody vouches for them: they are the ones of the verifier's
-own target folder, or `--expect` names the digest that the artifact's origin published (`docs/contract.md`).
+An artifact may carry its target's own files. They decide what is asked and what is right, they may be the runtime that
+a claim is against, and some run as the verifier, outside the wall. So they are used only where somebody vouches for
+them: they are the ones of the verifier's own target folder, or `--expect` names the digest that the artifact's origin
+published (`docs/contract.md`).
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from vibeserve.contract import Limit
 from vibeserve.core.manifest import Manifest
 from vibeserve.core.nouns import Refusal
 from vibeserve.errors import RefusedError, SpecError
-from vibeserve.modalities import bundle_ref, open_bundle, target_folders
-from vibeserve.modalities.copies import copy_contract, own_code, tree_differences, with_contract
+from vibeserve.modalities import bundle_ref, contract_files, open_bundle, target_folders
+from vibeserve.modalities.copies import copy_contract, tree_differences, with_contract
 from vibeserve.modalities.limits import milder, with_overrides
 from vibeserve.modalities.sources import TARGET_FILE
 from vibeserve.spec import SourceKind, Spec, Tolerances
@@ -39,7 +40,7 @@ def take_contract(spec: Spec, *, contract: Path | None, is_vouched: bool, destin
         return with_contract(spec, None) if target_folders(spec) else spec
     shutil.copytree(packaged, destination)
     taken = with_contract(spec, destination)
-    if own_code(bundle_ref(taken)):
+    if contract_files(taken):
         _refuse_unvouched(spec, packaged, is_vouched=is_vouched)
     if spec.model.source.kind is SourceKind.folder:
         _link_weights(spec, destination)

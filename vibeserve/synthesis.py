@@ -18,7 +18,7 @@ from vibeserve.journal import Journal
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.rounds import Checkpoint, RoundResult, Team, commit, expected_factor, run_round
 from vibeserve.seeds import Seed
-from vibeserve.skills import TargetFacts
+from vibeserve.skills import TargetFacts, applicable
 from vibeserve.spec import ClockKind
 from vibeserve.workloads import Pool
 
@@ -103,7 +103,7 @@ def synthesize(
         )  # fmt: skip
         proposal = planner.propose(state)
         if proposal is None:
-            team.progress.event("synthesize", "no card that is left promises a gain")
+            team.progress.event("synthesize", _why_no_proposal(team, facts))
             break
         number = len(search.entries)
         team.progress.event(
@@ -114,6 +114,13 @@ def synthesize(
         )
         _keep(team, search, journal, result)
     return search
+
+
+def _why_no_proposal(team: Team, facts: TargetFacts) -> str:
+    cards = [skill.card for skill in team.skills if skill.card is not None]
+    if any(applicable(card, facts=facts) is None for card in cards):
+        return "no card that is left promises a gain"
+    return "nothing applicable: no card fits this target; the seed goes on as it is"
 
 
 def restore(team: Team, journal: Journal) -> Search:

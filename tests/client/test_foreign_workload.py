@@ -70,7 +70,8 @@ return Record(request=request, output=answer.body.decode())""")
 
 
 HELD_S = 60.0
-ON_LINE = "lambda at_s, line: seen.append(line.decode()) or pathlib.Path(__file__).with_name(request.request_id).touch()"
+NOTE = "pathlib.Path(__file__).with_name(request.request_id).touch()"
+ON_LINE = f"lambda at_s, line: seen.append(line.decode()) or {NOTE}"
 
 
 def until_first_lines(folder: Path) -> None:

@@ -133,8 +133,8 @@ def test_text_shows_values_ratios_and_what_not_to_read_into_them(
     assert any(line.split()[:5] == ["output_throughput", "c8", "tok/s", "120*", "120*"] for line in lines)
     against = "transformers_cb 5.24.0 --continuous-batching (competent, same_bytes)"
     assert any(against in line and "1.71 [1.66, 1.78]" in line for line in lines)
-    assert "note: B: is not certified." in lines
-    assert "note: A, B: is of level quick: its numbers are not quoted outside its run." in lines
+    assert "note: B: not certified." in lines
+    assert "note: A, B: level quick, whose numbers are not quoted outside their run." in lines
 
 
 def test_other_models_and_versions_are_pointed_out(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ CASES = (
     Case(id="no target and none there", argv=("plan",)),
     Case(id="empty target", argv=("+target=",)),
     Case(id="target without name", argv=("+target",)),
+    Case(id="target without plus", argv=("target=tiny_cpu",)),
     Case(id="target removed", argv=("~target",)),
     Case(id="unknown target", argv=("+target=tiny_cp",)),
     Case(id="target with a suffix", argv=("+target=tiny_cpu.yaml",)),

@@ -9,11 +9,14 @@ def plan(id: str, *overrides: str) -> Case:
     return Case(id=f"plan: {id}", files=body(""), argv=("plan", "t", *overrides))
 
 
+PART: dict[str, str | bytes] = {"targets/_p.yaml": "seed: {}\n"}
+
 CASES = (
     Case(id="check nothing", argv=("check",)),
     Case(id="check all and one", argv=("check", "--all", "tiny_cpu")),
     Case(id="check an absent file", argv=("check", "./absent.yaml")),
     Case(id="check an unknown target", argv=("check", "tiny_cp")),
+    Case(id="check a part deeply", argv=("check", "targets/_p.yaml", "--deep"), files=PART),
     Case(id="list something", argv=("list", "tiny_cpu")),
     Case(id="schema unknown", argv=("schema", "targte")),
     Case(id="schema without a near one", argv=("schema", "qqqq")),
@@ -33,6 +36,9 @@ CASES = (
     Case(id="verify with a report in a folder", argv=("verify", "targets", "--junit", "targets"), files=body("")),
     Case(id="serve an absent artifact", argv=("serve", "artifacts/none")),
     Case(id="report of an absent artifact", argv=("report", "artifacts/none")),
+    Case(id="compare one", argv=("compare", "artifacts/none")),
+    Case(id="compare in two ways", argv=("compare", "a", "b", "--csv", "--html", "c.html")),
+    Case(id="compare absent ones", argv=("compare", "artifacts/none", "artifacts/neither")),
     Case(id="peers without a verb", argv=("peers",)),
     Case(id="peers with an unknown verb", argv=("peers", "instal", "vllm")),
     Case(id="peers list something", argv=("peers", "list", "vllm")),
@@ -45,6 +51,7 @@ CASES = (
     Case(id="init what exists", argv=("init", "t"), files=body("")),
     Case(id="init nowhere", argv=("init", "t", "--dir", "absent")),
     Case(id="sweep with wrong jobs", argv=("-m", "+target=tiny_cpu,tiny_cp", "budget.attempts=0,1")),
+    Case(id="sweep with a job that no plan allows", argv=("-m", "+target=tiny_cpu", "hardware.engine_threads=9999")),
     Case(id="sweep without target", argv=("-m", "budget=smoke,small")),
     Case(id="sweep with an unknown launcher", argv=("-m", "+target=tiny_cpu", "hydra/launcher=rai")),
     Case(id="sweep with bad syntax", argv=("-m", "+target=tiny_cpu", "budget.rounds=[1")),

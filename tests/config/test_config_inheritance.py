@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from vibeserve.config import check_target, compose_spec, find_target, list_targets
+from vibeserve.core.paths import data_dir
+from vibeserve.errors import SpecError
 from vibeserve.spec import Level, SourceKind
 
 BASE = """\
@@ -141,3 +143,17 @@ def test_a_broken_rule_is_told_where_its_value_was_stated_last(targets: Path) ->
         "targets/child.yaml:2:10: budget.attempts: 0 is below 1",
         "targets/middle.yaml:2:12: workload.headline_load: 'c9' is no declared load; valid: c1, c4",
     )
+
+
+def test_what_hydra_composes_by_itself_is_refused_too(targets: Path) -> None:
+    """A sweep over `glob(*)` names targets that nobody has checked before."""
+    from hydra import compose, initialize_config_dir
+
+    from vibeserve.config.plugins import register, searching_from
+
+    (targets / "child.yaml").write_text("defaults: [base]\nbudget: {round: 1}\n")
+    register()
+    with searching_from(targets.parent), initialize_config_dir(version_base="1.3", config_dir=str(data_dir("conf"))):
+        with pytest.raises(SpecError) as caught:
+            compose("config", overrides=["+target=child"])
+    assert "targets/child.yaml:2:10: budget.round: unknown key 'round'" in caught.value.problems[0]

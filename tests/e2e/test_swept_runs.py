@@ -28,7 +28,7 @@ class Swept:
     project: Project
     stopped: subprocess.CompletedProcess[str]
     living: list[str]
-    """processes of the project right after the stop"""
+    """processes of the project right after the stop, those behind walls included"""
     packaged_at_s: float
     again: subprocess.CompletedProcess[str]
     third: subprocess.CompletedProcess[str]
@@ -42,8 +42,14 @@ class Swept:
         return rows
 
 
-def text_of(folder: Path) -> str:
-    return "".join(path.read_text() for path in folder.glob(".vibeserve/sweeps/*/1/events.jsonl"))
+def is_in_round_1(project: Project) -> bool:
+    """The second job's round 0 is in its journal, and a server of the next round is up. Remembers its tree."""
+    events = "".join(path.read_text() for path in project.root.glob(".vibeserve/sweeps/*/1/events.jsonl"))
+    records = list(project.root.glob(".vibeserve/runs/*/synthesize/*.process.json"))
+    if '"baseline: ' not in events or not records:
+        return False
+    project.seen_trees |= {path.name.removesuffix(".process.json") for path in records}
+    return True
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +57,7 @@ def swept(make_project: Callable[[str], Project]) -> Swept:
     project = make_project("swept")
     process = project.popen(*SWEEP)
     try:
-        wait_for(lambda: '"baseline: ' in text_of(project.root), what="round 0 of job 1", timeout_s=COMMAND_TIMEOUT_S)
+        wait_for(lambda: is_in_round_1(project), what="a server of round 1 of job 1", timeout_s=COMMAND_TIMEOUT_S)
         process.send_signal(signal.SIGTERM)
         output, errors = process.communicate(timeout=COMMAND_TIMEOUT_S)
     except BaseException:
@@ -60,7 +66,7 @@ def swept(make_project: Callable[[str], Project]) -> Swept:
     stopped = subprocess.CompletedProcess(process.args, process.returncode, output, errors)
     time.sleep(0.5)  # a killed process leaves /proc a moment after its parent heard of it
     living = project.living()
-    (manifest,) = project.root.glob("artifacts/tiny_cpu/*/manifest.json")
+    (manifest,) = {path.resolve() for path in project.root.glob("artifacts/tiny_cpu/*/manifest.json")}
     return Swept(
         project=project, stopped=stopped, living=living, packaged_at_s=manifest.stat().st_mtime,
         again=project.command(*SWEEP), third=project.command(*SWEEP, "--json"),

@@ -127,7 +127,7 @@ REFUSED = {
     ),
     "a metric that is none": (
         ["--goal", "goodputt:2/s"],
-        "these answers make no valid target; targets/mine.yaml was not written\n",
+        "these answers make no valid target; targets/mine.yaml was not written\n  targets/mine.yaml:",
     ),
     "answers that do not fit each other": (
         ["--model", "tiny_llama"],

@@ -172,6 +172,11 @@ def break_the_syntax(target: Path) -> None:
     (target / "scaffold/runtime/api.py").write_text("PATH = \n")
 
 
+def import_the_framework(target: Path) -> None:
+    path = target / "scaffold/runtime/model.py"
+    path.write_text(path.read_text().replace("from .interfaces import", "from vibeserve.contract import"))
+
+
 def remove_more(target: Path) -> None:
     (target / "scaffold/scaffold.yaml").write_text("removes: [runtime/http.py]\n")
 
@@ -193,6 +198,7 @@ def declare_half_a_parameter(target: Path) -> None:
         (remove_the_model, "scaffold/runtime/model.py: missing; a module with load"),
         (forget_the_example, "api.py: does not define EXAMPLE; a module with PATH, EXAMPLE, parse, render"),
         (break_the_syntax, "api.py:1: invalid syntax"),
+        (import_the_framework, "model.py: imports vibeserve, which a runtime has to do without"),
         (remove_more, "scaffold.yaml: removes: is the shipped scaffolds' alone; valid: parameters, requires"),
         (misspell_a_key, "scaffold.yaml: parameter: unknown key; valid: schema_version, architectures, requires"),
         (declare_half_a_parameter, "parameters.batch: must be a mapping with at least 'type' and 'default'"),
@@ -202,6 +208,32 @@ def test_refused_folders(change: Callable[[Path], None], expected: str, tmp_path
     target = write_target(tmp_path / "target")
     change(target)
     assert expected in problems_of(CUSTOM, target)
+
+
+def test_a_module_that_is_no_text_is_named(tmp_path: Path) -> None:
+    target = write_target(tmp_path / "target")
+    (target / "scaffold/runtime/api.py").write_bytes(b"PATH = '\xff'\n")
+    assert problems_of(CUSTOM, target).splitlines()[0].endswith("scaffold/runtime/api.py: not UTF-8")
+
+
+def test_a_folder_without_its_file_is_no_scaffold(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"no scaffold\.yaml, so not a scaffold"):
+        load_scaffold(tmp_path)
+
+
+def test_a_scaffold_file_must_be_a_mapping_of_known_shapes(tmp_path: Path) -> None:
+    for text, expected in (("- a\n", "must be a mapping"), ("requires: a\n", "requires: must be a list of strings")):
+        (tmp_path / "scaffold.yaml").write_text(text)
+        with pytest.raises(SpecError, match=expected):
+            load_scaffold(tmp_path)
+
+
+def test_an_architecture_that_nothing_wraps_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base = tmp_path / "templates/runtime/text"
+    base.mkdir(parents=True)
+    (base / "scaffold.yaml").write_text("architectures: [llama, qwen3]\n")
+    monkeypatch.setattr("vibeserve.skills.scaffolds.data_dir", lambda name: tmp_path / name)
+    assert problems_of(MAMBA) == "model.architecture: the scaffold has no 'mamba2'\n  valid: llama, qwen3"
 
 
 def test_a_custom_model_without_a_folder_is_told_what_to_bring() -> None:

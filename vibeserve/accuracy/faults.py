@@ -56,10 +56,8 @@ def try_faults(
 ) -> list[FaultResult]:
     """Make and judge every fault of the bundle, in a child process. Takes the reference's time for a few requests.
 
-    `only`: these alone, by name; empty = all.
-
-    Raises SpecError for what a target's own file does wrong, InfraError when the child fails. What the results say is
-    the caller's to judge, or `refuse_unproven`'s.
+    `only`: these alone, by name; empty = all. Raises SpecError for what a target's own file does wrong, InfraError when
+    the child fails. What the results say is the caller's to judge, or `refuse_unproven`'s.
     """
     job = Job(
         bundle=bundle, kind=JobKind.FAULTS, seed=seed, num_requests=NUM_REQUESTS, only=tuple(only), device=device

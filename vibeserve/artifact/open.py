@@ -35,8 +35,11 @@ def read_spec(artifact: Path) -> Spec:
 
     path = artifact / "spec.yaml"
     try:
-        spec = from_data(Spec, yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (FileNotFoundError, yaml.YAMLError, DaciteError, TypeError) as error:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict):
+            raise TypeError("it holds no mapping")
+        spec = from_data(Spec, data)
+    except (FileNotFoundError, UnicodeDecodeError, yaml.YAMLError, DaciteError, TypeError) as error:
         raise SpecError(f"{path} cannot be read as a composed spec: {error}") from error
     if spec.workload.trace:
         # a trace is shipped with the artifact

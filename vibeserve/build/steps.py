@@ -127,7 +127,8 @@ class Bodies:
         scaffold = team.bench.scaffold
         settings = scaffold_settings(spec, scaffold=scaffold)
         search = synthesize(
-            team, seed=get_seed(spec.seed, scaffold=scaffold, settings=settings, pins=spec.search.pins), planner=planner,
+            team, planner=planner,
+            seed=get_seed(spec.seed, scaffold=scaffold, settings=settings, pins=spec.search.pins),
             facts=target_facts(spec, cpu_flags=run.facts.cpu_flags), journal=run.journal,
             deadline_s=run.started_s + spec.budget.wall_s - spent_s - kept_s, monotonic=run.lease.monotonic,
         )  # fmt: skip

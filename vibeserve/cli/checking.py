@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ def main(argv: list[str]) -> int:
     )
     arguments = parser.parse_args(argv)
     checks = _checks(arguments.target, is_all=arguments.is_all)
+    parts = [check.name for check in checks if check.is_ok and check.spec is None]
+    if arguments.is_deep and parts:
+        raise SpecError(f"'{parts[0]}' is a part of targets and no target", hint="vibeserve list")
     documents = [check.document() for check in checks]
     if not arguments.is_json:
         _tell(checks)
@@ -48,15 +52,16 @@ def _tell(checks: list[TargetCheck]) -> None:
 def _deep(check: TargetCheck, *, is_json: bool) -> DeepCheck:
     """One line per part as soon as it is known."""
     from vibeserve.initialise.deep import DeepStep, check_deeply
+    from vibeserve.progress import LineProgress, make_progress
 
     def say(step: DeepStep) -> None:
         if not is_json:
             for line in step.lines():
                 write(f"  {line}")
 
-    if check.spec is None:
-        raise SpecError(f"'{check.name}' is a part of targets and no target", hint="vibeserve list")
-    found = check_deeply(check.spec, say=say)
+    assert check.spec is not None, "refused above"
+    progress = LineProgress(sys.stderr) if is_json else make_progress(is_json=False)
+    found = check_deeply(check.spec, say=say, progress=progress)
     if not is_json:
         left_out = f"; not run: {', '.join(found.not_run)}" if found.not_run else ""
         write(f"{check.name}: {'all parts work' if found.is_ok else 'FAILED'} ({found.seconds:.0f} s){left_out}")

@@ -56,15 +56,12 @@ def target_rows(cwd: Path) -> list[dict[str, Any]]:
 
 def why_not_here(spec: Spec, *, facts: HardwareFacts) -> list[str]:
     """Everything that would end a run of `spec` on the machine of `facts` before anything is spent; empty = it runs."""
-    from vibeserve.baselines import NO_LAUNCHER
     from vibeserve.hardware import mismatch
     from vibeserve.plan.placement import obstacles_of
 
     elsewhere = mismatch(spec.hardware, facts)
     others = [obstacle.text for obstacle in obstacles_of(spec, facts, hosts=()) if obstacle.kind != "host"]
-    peers = [name for name, declared in spec.baseline.items() if declared.required and name in NO_LAUNCHER]
-    texts = [f"required baseline '{name}' has no launcher in this version" for name in peers]
-    return [*([elsewhere] if elsewhere else []), *others, *texts]
+    return [*([elsewhere] if elsewhere else []), *others]
 
 
 def _hardware(spec: Spec) -> str:

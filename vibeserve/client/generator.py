@@ -223,6 +223,11 @@ def _prepare_process(job: Job) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
 async def _main(job: Job, *, emit: Emit) -> None:
     loop = asyncio.get_running_loop()
     feed = Feed(high_water=2 * job.concurrency + 8)
@@ -230,6 +235,7 @@ async def _main(job: Job, *, emit: Emit) -> None:
     generator = Generator(job, feed, ClockPage(job.clock_fd), emit=emit)
     stopping = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
+    started_cpu_s = _cpu_s()
     emit(to_json({"event": "ready"}))
     load = asyncio.create_task(generator.run())
     stop = asyncio.create_task(stopping.wait())
@@ -240,8 +246,7 @@ async def _main(job: Job, *, emit: Emit) -> None:
         load.cancel()  # what waits for a request or an arrival has nothing to report
     stop.cancel()
     generator.flush()
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    emit(to_json({"event": "stats", "cpu_s": usage.ru_utime + usage.ru_stime}))
+    emit(to_json({"event": "stats", "cpu_s": _cpu_s() - started_cpu_s}))
     if load.done() and not load.cancelled():
         load.result()
     os._exit(0)  # everything is said; a `send` that does not end must not keep the process

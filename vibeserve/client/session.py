@@ -84,7 +84,7 @@ class LoadSession:
         self._feed_fault: VibeServeError | None = None
         self._records: list[Record] | None = None
         self.generator_cpu_s = 0.0
-        """known after `stop`"""
+        """of the load, without the generator's start; known after `stop`"""
 
     # -- life
 

@@ -134,8 +134,8 @@ def _notes(groups: Sequence[Group]) -> Iterator[str]:
         if len(versions) > 1:
             yield f"{_labels(group.artifacts)} were measured by different versions of VibeServe."
     every = [member for group in groups for member in group.artifacts]
-    yield from _note(every, "is of level quick: its numbers are not quoted outside its run", level="quick")
-    yield from _note(every, "is not certified", status="uncertified")
+    yield from _note(every, "level quick, whose numbers are not quoted outside their run", level="quick")
+    yield from _note(every, "not certified", status="uncertified")
     changed = [member for member in every if not member.is_intact]
     if changed:
         yield f"{_labels(changed)}: changed after packaging, so its claims have no cover (vibeserve verify PATH)."

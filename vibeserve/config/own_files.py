@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from vibeserve.core.nouns import METRICS, Metric
+from vibeserve.core.nouns import Metric
 from vibeserve.errors import SpecError
 from vibeserve.modalities import bundle_ref, known_metrics, open_bundle, target_folder
 from vibeserve.spec import Modality, Spec
@@ -19,11 +19,19 @@ def has_own_workload(spec: Spec) -> bool:
 
 
 def goal_metrics(spec: Spec) -> dict[str, Metric]:
-    """Metrics by name; the built-in ones where workload.py is faulty, which `own_file_problems` tells."""
+    """Metrics by name; none where the target's own workload.py is faulty, which `workload_fault` tells."""
     try:
         return known_metrics(spec)
     except SpecError:
-        return dict(METRICS)
+        return {}
+
+
+def workload_fault(spec: Spec) -> Iterator[str]:
+    """Why the target's own workload.py cannot be used; nothing where it can."""
+    try:
+        known_metrics(spec)
+    except SpecError as error:
+        yield f"workload: {_one_line(error)}"
 
 
 def own_file_problems(spec: Spec) -> Iterator[str]:
@@ -33,12 +41,11 @@ def own_file_problems(spec: Spec) -> Iterator[str]:
     except SpecError as error:
         # a modality that is not built in yet may be declared; `plan` says so and a run refuses it
         if spec.model.modality is Modality.custom or target_folder(spec) is not None:
-            yield "; ".join([str(error).splitlines()[0], *error.problems])
+            yield _one_line(error)
         return
-    if not ref.own_files:
-        return
-    yield from open_bundle(ref).problems()
-    try:
-        known_metrics(spec)
-    except SpecError as error:
-        yield "; ".join([str(error).splitlines()[0], *error.problems])
+    if ref.own_files:
+        yield from open_bundle(ref).problems()
+
+
+def _one_line(error: SpecError) -> str:
+    return "; ".join([str(error).splitlines()[0], *error.problems])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from vibeserve.config.bounds import bound_problems
 from vibeserve.config.contract_rules import contract_problems
-from vibeserve.config.own_files import goal_metrics, has_own_workload
+from vibeserve.config.own_files import goal_metrics, has_own_workload, workload_fault
 from vibeserve.config.unused import unused_values
 from vibeserve.config.words import suggest
 from vibeserve.config.workload_rules import PREDICTIONS, WORKLOADS, workload_problems
@@ -70,6 +70,7 @@ def _rules(spec: Spec) -> list[str]:
         *contract_problems(spec),
         *_baselines(spec),
         *unused_values(spec),
+        *workload_fault(spec),
         *([] if spec.goals else ["goals: none is declared; the first one is the headline that the search improves"]),
         *(problem for index, goal in enumerate(spec.goals) for problem in _goal(goal, index=index, spec=spec)),
     ]
@@ -159,6 +160,8 @@ def _baselines(spec: Spec) -> Iterator[str]:
 
 def _goal(goal: Goal, *, index: int, spec: Spec) -> Iterator[str]:
     key, metrics = f"goals[{index}]", goal_metrics(spec)
+    if not metrics:
+        return
     if goal.metric not in metrics:
         guess = suggest(goal.metric, metrics)
         yield f"{key}.metric: '{goal.metric}' is not valid{guess}{' ' if guess else '; '}valid: {_names(metrics)}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,14 +12,18 @@ from pathlib import Path
 from vibeserve.accuracy import judge_records
 from vibeserve.accuracy.faults import FaultResult, try_faults
 from vibeserve.client import LoadSession
+from vibeserve.config.host_options import configured_hosts
 from vibeserve.contract import Pool, Record
 from vibeserve.core.nouns import LoadPoint, Refusal
-from vibeserve.core.paths import cache_dir
+from vibeserve.core.paths import cache_dir, lease_dir
 from vibeserve.errors import ContractError, SpecError
 from vibeserve.hardware import probe
+from vibeserve.lease import DeviceLease, Lease, devices_of
 from vibeserve.modalities import bundle_ref
-from vibeserve.plan import Plan, compile_plan
+from vibeserve.plan import Plan
 from vibeserve.plan.placement import refuse_obstacles
+from vibeserve.plan.unmeasured import compile_unmeasured
+from vibeserve.progress import Progress
 from vibeserve.roles.judge import Judge
 from vibeserve.roles.workbench import Workbench
 from vibeserve.seeds import get_seed, scaffold_settings
@@ -71,40 +75,44 @@ class _Trial:
     spec: Spec
     folder: Path
     say: Callable[[DeepStep], None]
+    lease: Lease
     steps: list[DeepStep] = field(default_factory=list)
 
     def step(self, name: str, body: Callable[[], tuple[bool, str, Sequence[str]]]) -> bool:
         """Run one; what the target's own files raise is its failure, what the machine does passes."""
-        started_s = time.monotonic()
+        started_s = self.lease.monotonic()
         try:
-            is_ok, text, details = body()
+            with self.lease.shared(f"check --deep, {name}"):
+                is_ok, text, details = body()
         except (ContractError, SpecError) as error:
             first, *rest = str(error).splitlines()
             is_ok, text, details = False, first, rest
-        step = DeepStep(
-            name=name, is_ok=is_ok, seconds=round(time.monotonic() - started_s, 1), text=text, details=tuple(details)
-        )
+        seconds = round(self.lease.monotonic() - started_s, 1)
+        step = DeepStep(name=name, is_ok=is_ok, seconds=seconds, text=text, details=tuple(details))
         self.steps.append(step)
         self.say(step)
         return is_ok
 
 
-def check_deeply(spec: Spec, *, say: Callable[[DeepStep], None]) -> DeepCheck:
+def check_deeply(spec: Spec, *, say: Callable[[DeepStep], None], progress: Progress) -> DeepCheck:
     """Load and ask the reference, serve the scaffold behind the wall, judge some of its replies, try the faults.
 
-    `say` gets every step when it is done. Raises SpecError where the target cannot be planned, InfraError for what the
-    machine or a download lacks.
+    `say` gets every step when it is done; `progress` hears of waiting for a device that another run measures on, which
+    no seconds count. Raises SpecError where the target cannot be planned, InfraError for what the machine lacks.
     """
-    started_s = time.monotonic()
-    plan = compile_plan(spec, facts=probe())
+    facts = probe()
+    plan = compile_unmeasured(spec, facts=facts, hosts=configured_hosts(Path.cwd()))
     refuse_obstacles(plan)
+    run = f"check-{spec.target.name}-{os.getpid()}"
+    lease = DeviceLease(devices_of(plan.spec.hardware, facts), root=lease_dir(), run=run, progress=progress)
+    started_s = lease.monotonic()
     with tempfile.TemporaryDirectory(prefix="vibeserve-deep-") as folder:
-        trial = _Trial(spec=plan.spec, folder=Path(folder), say=say)
+        trial = _Trial(spec=plan.spec, folder=Path(folder), say=say, lease=lease)
         _run(trial, plan)
     done = [step.name for step in trial.steps]
     return DeepCheck(
         name=spec.target.name, steps=tuple(trial.steps), not_run=tuple(name for name in STEPS if name not in done),
-        seconds=round(time.monotonic() - started_s, 1),
+        seconds=round(lease.monotonic() - started_s, 1),
     )  # fmt: skip
 
 

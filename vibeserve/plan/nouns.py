@@ -129,7 +129,8 @@ class Cost:
 
 @dataclass(frozen=True, kw_only=True)
 class Obstacle:
-    """Why a target is planned for and cannot be run from here. `kind`: host, version or scaffold."""
+    """Why a target is planned for and cannot be run from here. `kind`: host, version, baseline or
+    scaffold."""
 
     kind: str
     text: str

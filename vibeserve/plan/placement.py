@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from vibeserve.config.host_options import HostOption
+from vibeserve.config.semantics import DECLARED_ONLY
 from vibeserve.errors import InfraError, SpecError
 from vibeserve.hardware import HardwareFacts, describe, lack
 from vibeserve.modalities import target_folders
@@ -27,6 +28,7 @@ def obstacles_of(spec: Spec, facts: HardwareFacts, *, hosts: Sequence[HostOption
     texts = [*_host_obstacle(spec, facts, hosts=hosts)]
     found = [Obstacle(kind="host", text=text) for text in texts]
     found += [Obstacle(kind="version", text=text) for text in not_yet(spec)]
+    found += [Obstacle(kind="baseline", text=text) for text in _baseline_obstacles(spec)]
     return (*found, *(Obstacle(kind="scaffold", text=text) for text in _scaffold_obstacles(spec)))
 
 
@@ -47,6 +49,13 @@ def _why_not(option: HostOption, spec: Spec, facts: HardwareFacts) -> str:
     if option.host.kind in DRIVEN:
         return lack(spec.hardware, facts) or "has it; select it"
     return f"kind {option.host.kind} ({option.host.address}), which this version declares and does not drive"
+
+
+def _baseline_obstacles(spec: Spec) -> Iterator[str]:
+    """A required baseline that nothing here can start: no ratio to it could ever be certified."""
+    for name, declared in spec.baseline.items():
+        if declared.required and name in DECLARED_ONLY:
+            yield f"baseline.{name}: required, and has no launcher in this version"
 
 
 def _scaffold_obstacles(spec: Spec) -> Iterator[str]:
@@ -81,11 +90,16 @@ def next_steps(spec: Spec, obstacles: Sequence[Obstacle]) -> tuple[str, ...]:
 
 
 def refuse_obstacles(plan: Plan) -> None:
-    """Stop before anything is spent: InfraError where the hardware is not here, SpecError where this version cannot."""
+    """Stop before anything is spent.
+
+    InfraError (exit 5) where the hardware or a required baseline is not to be had, SpecError (exit 2) where this
+    version cannot serve what is declared.
+    """
     if not plan.obstacles:
         return
     texts = [obstacle.text for obstacle in plan.obstacles]
-    if any(obstacle.kind == "host" for obstacle in plan.obstacles):
+    kinds = {obstacle.kind for obstacle in plan.obstacles}
+    if "host" in kinds or kinds == {"baseline"}:
         lines = [f"target '{plan.target}' cannot run from here; nothing was started or written", *texts]
         raise InfraError("\n".join([*lines, *plan.next_steps]))
     is_declaration = all(obstacle.kind == "scaffold" for obstacle in plan.obstacles)

@@ -57,9 +57,8 @@ class Composition:
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """Engines that its modules import."""
-        sources = [path for name, path in self.files.items() if name.startswith("runtime/") and path.suffix == ".py"]
-        found = {name for path in sources for name in imported_names(path)}
+        """Engines that its modules and tests import."""
+        found = {name for path in self.files.values() if path.suffix == ".py" for name in imported_names(path)}
         return tuple(sorted(found & set(ENGINES)))
 
     @property
@@ -180,6 +179,8 @@ def _overlay_problems(overlay: Path, *, base: Composition, whole: Composition) -
     own = dict(_files_of(overlay))
     used = {name for path in own.values() if path.suffix == ".py" for name in _relative_imports(path)}
     for name, path in own.items():
+        if path.suffix == ".py" and "vibeserve" in imported_names(path):
+            yield f"{path}: imports vibeserve, which a runtime has to do without; its own types are in .interfaces"
         if name.split("/")[0] not in OVERLAY_PARTS:
             yield f"{path}: not part of a scaffold; valid: runtime/, tests/, {SCAFFOLD_FILE}"
         elif not name.startswith("runtime/") or _seam(name) in base.seams:

@@ -48,8 +48,8 @@ class TextFaults:
         )
 
     def shortened(self, request: Request) -> Request:
-        """The prompt's beginning and its end, and a short reply. What is its own may lie at either: a nonce opens it, or
-        many requests share all but the last tokens."""
+        """The prompt's beginning and its end, and a short reply. Its own part may be either: a nonce at the beginning,
+        or the last tokens behind a shared prefix."""
         asked = cast(PromptRequest, request)
         ids = self._tokenizer.encode(asked.prompt).ids
         if len(ids) > TRIAL_PROMPT_TOKENS:
