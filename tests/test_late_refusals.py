@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from numbers_target import WORKLOAD, numbers_bundle
 
+from vibeserve.accuracy.scoring import expected_of
+from vibeserve.accuracy.trial import try_out
 from vibeserve.artifact.open import read_spec
 from vibeserve.baselines import PEERS, get_peer
 from vibeserve.config import compose_spec
 from vibeserve.contract import Pool
 from vibeserve.errors import SpecError
-from vibeserve.initialise.from_model import _spec
 from vibeserve.modalities.folder import load_file
 from vibeserve.plan.digests import model_digest
 from vibeserve.skills.loader import Skill, load_scaffold, read_scaffold_file
@@ -141,13 +143,33 @@ def test_an_artifact_whose_spec_is_none(tmp_path: Path) -> None:
     assert told(lambda: read_spec(tmp_path)) == f"{path} cannot be read as a composed spec: it holds no mapping"
 
 
-def test_a_written_target_that_does_not_compose(tmp_path: Path) -> None:
-    (tmp_path / "target.yaml").write_text("budgets: 1\n")
-    first, fault = told(lambda: _spec(tmp_path)).splitlines()
-    assert first == "the written target does not compose"
-    assert "target.yaml:1:1: budgets: unknown key 'budgets'; did you mean 'budget'?" in fault
-
-
 def test_a_file_of_a_target_that_is_gone(tmp_path: Path) -> None:
     text = f"{tmp_path / 'check.py'}: no such file\nnext: docs/contract.md"
     assert told(lambda: load_file(tmp_path / "check.py")) == text
+
+
+def test_a_reference_that_cannot_run(tmp_path: Path) -> None:
+    bundle = numbers_bundle(tmp_path, reference="def load(path, device, dtype):\n    return object()\n")
+    assert told(lambda: bundle.load_reference(device="cpu", dtype="float32")) == (
+        f"{tmp_path / 'reference.py'}: what load() returns has no run(request)\nnext: docs/contract.md"
+    )
+
+
+def test_a_reference_that_answers_some_of_what_it_is_asked(tmp_path: Path) -> None:
+    class Short:
+        def score_many(self, pairs: object) -> list[float]:
+            return [1.0]
+
+    reference: Any = Short()
+    pairs: Any = [(None, None), (None, None)]
+    bundle = numbers_bundle(tmp_path)
+    text = "score_many answered 1 of 2 pairs\nnext: docs/contract.md"
+    assert told(lambda: expected_of(bundle, reference, pairs)) == text
+
+
+def test_a_workload_that_ends_at_once(tmp_path: Path) -> None:
+    ending = "    yield Request(request_id='one', payload=[1])\n"
+    begin, end = WORKLOAD.index("    generator = "), WORKLOAD.index("async def send")
+    bundle = numbers_bundle(tmp_path, workload=f"{WORKLOAD[:begin]}{ending}\n\n{WORKLOAD[end:]}")
+    tried = told(lambda: try_out(bundle, seed=1, num_requests=4, only=(), device="cpu", dtype="float32"))
+    assert tried == f"file:{tmp_path / 'workload.py'}: requests() ends after 1\nnext: docs/contract.md"
