@@ -68,7 +68,7 @@ def test_a_check_that_is_too_strict_is_tried_over_more_requests_before_it_stops_
     with pytest.raises(SpecError, match="the accuracy gate refuses right outputs") as info:
         refuse_unproven(list(results.values()))
     assert "rounded (noisy): refused; error_max 0.0002" in str(info.value)
-    assert "accuracy/wrong_error: error_max is 0.0002, at most 1e-05 is allowed (96 values)" in str(info.value)
+    assert "accuracy/wrong_error: error_max is 0.0002, at most 1e-05 is allowed (48 values)" in str(info.value)
     assert (tmp_path / "run/again/faults_job.json").is_file()
 
 

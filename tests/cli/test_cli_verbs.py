@@ -57,9 +57,11 @@ def test_list_says_what_runs_here_and_why_not(repository: Path, capsys: pytest.C
     )
     assert "needs model.revision before it can be fetched" in rows["json_m3"]["why_not"]
     assert rows["olmo_cpu"]["why_not"].endswith(
-        "required baseline 'transformers_prefix' has no launcher in this version"
+        "baseline.transformers_prefix: required, and has no launcher in this version"
     )
-    assert {name for name, row in rows.items() if row["runnable_here"]} == {"smollm2_cpu", "tiny_cpu"}
+    assert {name for name, row in rows.items() if row["runnable_here"]} == {
+        "qwen3next_cpu", "smollm2_cpu", "tiny_cpu",
+    }  # fmt: skip
     assert "targets/wrong.yaml:7:10: budget.round: unknown key 'round'" in rows["wrong"]["why_not"]
     assert all(row["schema_version"] == 1 for row in rows.values())
 

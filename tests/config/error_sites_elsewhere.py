@@ -39,6 +39,7 @@ ELSEWHERE: dict[str, str] = {
     "client/session.py:LoadSession.check": "tests/client/test_foreign_workload.py",
     "comparison/artifacts.py:_read_spec": "tests/comparison/test_compare.py",
     "comparison/artifacts.py:read_artifacts": "tests/comparison/test_compare.py",
+    "config/explain.py:explained": "tests/sweeps/test_sweep_driver.py",
     "config/plugins.py:TargetsSource.load_config": "tests/config/test_config_inheritance.py",
     "config/targets.py:entries": "tests/config/test_config_check.py",
     "hosts.py:get_host": "tests/test_hosts.py",

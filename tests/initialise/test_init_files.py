@@ -277,7 +277,13 @@ def test_the_reference_computes_what_the_model_s_files_say(encoder_folder: Path,
         states = AutoModel.from_pretrained(encoder_folder)(torch.tensor([[*ids[:47], ids[-1]]])).last_hidden_state[0]
     mean = states.mean(0)
     reference = load(write_tree("embedding", tmp_path) / "reference.py").load(str(encoder_folder), "cpu", "float32")
-    served = torch.tensor(reference.run(replace(ASKED, payload={"input": text})))
+    request = replace(ASKED, payload={"input": text})
+    served = torch.tensor(reference.run(request))
+    short = replace(ASKED, payload={"input": "a short one"})
+    # more than one batch, padded
+    many = torch.tensor(reference.score_many([(request, None), (short, None)] * 40))
+    assert many.shape[0] == 80 and torch.allclose(many[78], served, atol=1e-5)
+    assert torch.allclose(many[1], torch.tensor(reference.run(short)), atol=1e-5)
     assert torch.allclose(served, mean / mean.norm(), atol=1e-5)
 
 

@@ -12,9 +12,9 @@ from vibeserve.accuracy.rescore import run_child
 from vibeserve.errors import SpecError
 from vibeserve.modalities import BundleRef
 
-NUM_REQUESTS = 4
+NUM_REQUESTS = 3
 """outputs of each fault; a wrong one is refused over so few, or the check is too mild to find one bad server"""
-NUM_REQUESTS_AGAIN = 32
+NUM_REQUESTS_AGAIN = 16
 """right outputs that a few replies refuse are tried once more over so many: shares of a handful are coarse"""
 TIMEOUT_S = 900.0
 MAX_FIGURES = 6

@@ -107,14 +107,22 @@ def _parse(text: str) -> tuple[Override | None, str]:
         return None, f"{len(text)} characters; at most {MAX_CHARACTERS} are read"
     if "=" not in text and not text.startswith("~"):
         return None, "an override is KEY=VALUE or GROUP=OPTION"
-    column = _fault_column(text)
-    if column is not None:
-        at = repr(text[column]) if column < len(text) else "the end"
-        return None, f"the syntax is not right at column {column + 1} ({at}); quote a value: KEY='VALUE'"
+    fault = syntax_fault(text)
+    if fault:
+        return None, fault
     try:
         return OverridesParser.create().parse_overrides([text])[0], ""
     except HydraException as error:
         return None, one_line(error).removeprefix(f"Error parsing override '{text}' ")
+
+
+def syntax_fault(text: str) -> str:
+    """Where and how `text` is no override; empty when it is one."""
+    column = _fault_column(text)
+    if column is None:
+        return ""
+    at = repr(text[column]) if column < len(text) else "the end"
+    return f"the syntax is not right at column {column + 1} ({at}); quote a value: KEY='VALUE'"
 
 
 def _fault_column(text: str) -> int | None:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from vibeserve.config.compose import compose_spec, no_target_error
 from vibeserve.config.explain import explained
+from vibeserve.config.faults import COMMAND_LINE
 from vibeserve.config.open_keys import opened
-from vibeserve.config.overrides import split_target
+from vibeserve.config.overrides import HINT, split_target, syntax_fault
 from vibeserve.config.words import unknown
 from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
@@ -69,6 +70,10 @@ def list_jobs(overrides: Sequence[str]) -> list[tuple[str, ...]] | None:
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
+    faults = {override: syntax_fault(override) for override in overrides}
+    problems = [f"{COMMAND_LINE}: {override}: {fault}" for override, fault in faults.items() if fault]
+    if problems:
+        raise SpecError("overrides are not valid", problems=problems, hint=HINT)
     with explained():
         parsed = OverridesParser.create().parse_overrides(overrides=opened(overrides))
         jobs = [job for batch in BasicSweeper.split_arguments(parsed, max_batch_size=None) for job in batch]

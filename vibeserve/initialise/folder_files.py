@@ -39,6 +39,8 @@ class Calibration:
     lines: Sequence[str]
     limits: Mapping[str, float] = field(default_factory=dict)
     tolerances: Mapping[str, float] = field(default_factory=dict)
+    num_parameters: int = 0
+    """of the model that was measured; 0 = not known"""
 
 
 def provisional(kind: str) -> Calibration:
@@ -114,8 +116,11 @@ def target_yaml(
     )  # fmt: skip
 
 
-def model_section(origin: Origin) -> dict[str, Any]:
-    """`model:` of target.yaml but for its source: what is known, nothing that is 0."""
+def model_section(origin: Origin, *, num_parameters: int) -> dict[str, Any]:
+    """`model:` of target.yaml but for its source: what is known, nothing that is 0.
+
+    `num_parameters`: as counted when the weights were made; 0 = by their headers, where there are some.
+    """
     facts = origin.facts
     is_text = facts.kind is ModelKind.causal_lm
     section: dict[str, Any] = {"id": origin.model_id}
@@ -125,7 +130,7 @@ def model_section(origin: Origin) -> dict[str, Any]:
     # text is served in bfloat16 as a rule; a small encoder in what it comes in
     section["dtype"] = "bfloat16" if is_text or facts.weights is None else facts.weights.dtype
     section["licence"] = facts.licence
-    section["num_parameters"] = facts.weights.num_parameters if facts.weights else 0
+    section["num_parameters"] = num_parameters or (facts.weights.num_parameters if facts.weights else 0)
     section |= _sizes(facts, origin)
     section = {key: value for key, value in section.items() if value}
     if facts.linear_state != LinearState():

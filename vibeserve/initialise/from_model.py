@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vibeserve.core.documents import write_text_atomic
@@ -74,7 +74,7 @@ def _draft(name: str, origin: Origin) -> Draft:
 
     def yaml(calibration: Calibration) -> str:
         return folder_files.target_yaml(
-            name, description=f"{origin.model_id} on this machine's CPU", model=folder_files.model_section(origin),
+            name, description=f"{origin.model_id} on this machine's CPU", model=folder_files.model_section(origin, num_parameters=calibration.num_parameters),
             source=folder_files.source_section(origin), files=files, calibration=calibration,
             headline="output_throughput" if is_text else "embeddings_per_s", engines="transformers",
             workload_group=folder_files.workload_group(origin) if is_text else "", source_notes=origin.notes,
@@ -125,4 +125,5 @@ def _calibrate(spec: Spec, staged: Path, *, kind: str, say: Say) -> Calibration:
     say("calibrating the limits: the reference, every fault, and the same model in bfloat16")
     calibrate = calibrate_text if kind == "causal_lm" else calibrate_folder
     with tempfile.TemporaryDirectory(prefix="vibeserve-calibrate-") as run_dir:
-        return calibrate(spec, model_dir=model.path, run_dir=Path(run_dir))
+        found = calibrate(spec, model_dir=model.path, run_dir=Path(run_dir))
+    return replace(found, num_parameters=model.num_parameters)

@@ -62,7 +62,7 @@ def seeded_origin(architecture: str, *, config: Mapping[str, float], scratch: Pa
     _refuse_unknown_sizes(architecture, config)
     scratch.mkdir(parents=True, exist_ok=True)
     (scratch / "config.json").write_text(json.dumps({"model_type": architecture, **config}), encoding="utf-8")
-    return _seeded(inspect_folder(scratch), model_id=f"{architecture}-seeded", where="--architecture")
+    return _seeded(inspect_folder(scratch), model_id=f"{architecture}-seeded", where="")
 
 
 def parse_config(words: list[str]) -> dict[str, float]:
@@ -168,7 +168,8 @@ def _refuse_mute(facts: ModelFacts, *, where: str) -> None:
 def _seeded(facts: ModelFacts, *, model_id: str, where: str) -> Origin:
     """Random weights of the folder's architecture: what is numeric in its configuration and no token id."""
     config, left_out = _numeric(facts)
-    notes = [f"no weights in {where}: random ones of this architecture, from a seed; the text means nothing"]
+    lacking = f"no weights in {where}: " if where else ""
+    notes = [f"{lacking}random weights of this architecture, from a seed; the text means nothing"]
     vocab_size = int(config.get("vocab_size", 0))
     if not SEEDED_VOCAB_MIN <= vocab_size <= SEEDED_VOCAB_MAX:
         config["vocab_size"] = SEEDED_VOCAB_SIZE

@@ -18,8 +18,8 @@ from vibeserve.weights import load_tokenizer
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-TRIAL_TOKENS = 24
-"""of one reply: enough of them to tell one wrong token in eight from rounding"""
+TRIAL_TOKENS = 48
+"""of one reply: rounding flips tokens near its beginning, where many would do, so that long replies are fairer to it"""
 TRIAL_PROMPT_TOKENS = 48
 """of one prompt: the faults are about the check, and long prompts cost minutes on a CPU"""
 REPLACED_EVERY = 8

@@ -32,8 +32,8 @@ FOLDERS = {"float32": "f32", "bfloat16": "bf16"}
 def load(path: str, device: str, dtype: str) -> TextReference:
     """The model of the folder at `path`, which holds `f32/` and `bf16/`; the f32 weights serve every other dtype.
 
-    On a CPU bfloat16 is computed in f32 with every module's output rounded: transformers' own bf16 is up to thirty times
-    slower there where the CPU has no instructions for it, and products are summed in f32 by either.
+    On a CPU bfloat16 is computed in f32 with every module's output rounded: transformers' own bf16 is up to thirty
+    times slower there where the CPU has no instructions for it, and products are summed in f32 by either.
     """
     import torch
     from transformers import AutoModelForCausalLM
