@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from vibeserve.accuracy.documents import FaultScores, Job, JobKind
 from vibeserve.accuracy.judging import refusals_of
 from vibeserve.accuracy.rescore import run_child
+from vibeserve.errors import RefusedError
 from vibeserve.initialise.folder_files import Calibration
 from vibeserve.initialise.limits import ChosenLimit, Tried, choose_limits
 from vibeserve.modalities import BundleRef, bundle_ref
@@ -41,12 +43,16 @@ def calibrate_folder(spec: Spec, *, model_dir: Path, run_dir: Path) -> Calibrati
 
 
 def calibrate_text(spec: Spec, *, model_dir: Path, run_dir: Path) -> Calibration:
-    """Tolerances for a causal language model: the defaults where they hold with room to spare, else new ones.
+    """Tolerances for a causal language model: the framework's defaults, and stricter ones where a fault asks for them.
 
-    The defaults come from far more tokens than are tried here, so that a few quiet replies are no reason to leave them.
+    Never milder ones: `verify` holds a built-in check to the defaults. They come from far more tokens than are tried
+    here, so that a few quiet replies are no reason to leave them. Raises RefusedError (exit 3) with the numbers where
+    honest noise alone lies beyond a default, or a fault cannot be told from noise.
     """
     tried = [_pooled(fault) for fault in _scores(spec, model_dir=model_dir, run_dir=run_dir)]
-    chosen = choose_limits(tried, defaults=_text_defaults())
+    defaults = _text_defaults()
+    chosen = [_at_most(limit, defaults[limit.distance]) for limit in choose_limits(tried, defaults=defaults)]
+    _refuse_noisy(chosen)
     fields = {figure: field for field, figure in TEXT_FIGURES.items()}
     changed = {
         fields[limit.distance]: round(1 - limit.bound, 4) if fields[limit.distance] in SHARES else limit.bound
@@ -54,6 +60,22 @@ def calibrate_text(spec: Spec, *, model_dir: Path, run_dir: Path) -> Calibration
         if not limit.is_default
     }
     return Calibration(lines=_lines(chosen), tolerances=changed)
+
+
+def _at_most(limit: ChosenLimit, default: float) -> ChosenLimit:
+    return limit if limit.is_default or limit.bound < default else replace(limit, bound=default, is_default=True)
+
+
+def _refuse_noisy(chosen: Sequence[ChosenLimit]) -> None:
+    noisy = [limit for limit in chosen if limit.noise > limit.bound]
+    if noisy:
+        rows = [f"  {limit.distance}: noise up to {limit.noise:.2g}, at most {limit.bound:.2g}" for limit in noisy]
+        raise RefusedError(
+            "the model in bfloat16 lies beyond the accuracy gate's own limits:\n"
+            + "\n".join(rows)
+            + "\nnext: declare model.dtype float32 and a reference that is that exact, or take a larger model:"
+            " the text of very small random ones hangs on rounding"
+        )
 
 
 def _scores(spec: Spec, *, model_dir: Path, run_dir: Path) -> Sequence[FaultScores]:

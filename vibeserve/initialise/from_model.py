@@ -74,7 +74,9 @@ def _draft(name: str, origin: Origin) -> Draft:
 
     def yaml(calibration: Calibration) -> str:
         return folder_files.target_yaml(
-            name, description=f"{origin.model_id} on this machine's CPU", model=folder_files.model_section(origin, num_parameters=calibration.num_parameters),
+            name,
+            description=f"{origin.model_id} on this machine's CPU",
+            model=folder_files.model_section(origin, num_parameters=calibration.num_parameters),
             source=folder_files.source_section(origin), files=files, calibration=calibration,
             headline="output_throughput" if is_text else "embeddings_per_s", engines="transformers",
             workload_group=folder_files.workload_group(origin) if is_text else "", source_notes=origin.notes,
