@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
 from vibeserve.errors import RefusedError
+from vibeserve.initialise.calibrate import calibrate_text
+from vibeserve.initialise.folder_files import Calibration
 from vibeserve.initialise.limits import SAFETY, Tried, choose_limits
+from vibeserve.spec import Spec
 
 
 def replies(fault: str, *, is_wrong: bool, **values: list[float]) -> list[Tried]:
@@ -93,3 +97,40 @@ def test_a_default_that_fits_is_kept(default: float, is_kept: bool) -> None:
     assert limit.is_default is is_kept
     assert limit.bound == (default if is_kept else 0.02)
     assert ("the default 0.03 is kept" in limit.line()) is is_kept
+
+
+def calibrated(monkeypatch: pytest.MonkeyPatch, tried: list[Tried]) -> Calibration:
+    """What `calibrate_text` makes of these measurements."""
+    monkeypatch.setattr("vibeserve.initialise.calibrate._scores", lambda *_, **__: tried)
+    monkeypatch.setattr("vibeserve.initialise.calibrate._pooled", lambda each: each)
+    return calibrate_text(Spec(), model_dir=Path("nowhere"), run_dir=Path("nowhere"))
+
+
+def text_trial(*, noise: float, fault: float) -> list[Tried]:
+    """One noisy and one wrong trial of text; the share of disagreeing tokens is what varies."""
+    other = {"max_disagreement_margin": 0.01, "mean_margin": 1e-4, "logprob_mean": 0.01, "logprob_p99": 0.03}
+    wrong = {name: 1000 * value for name, value in other.items()}
+    return [
+        Tried(fault="bfloat16", is_wrong=False, distances={"disagreement_share": noise, **other}),
+        Tried(fault="stale", is_wrong=True, distances={"disagreement_share": fault, **wrong}),
+    ]
+
+
+def test_text_keeps_the_framework_s_tolerances(monkeypatch: pytest.MonkeyPatch) -> None:
+    # half of the noise that the default allows, and nearly all of it: neither is a reason to loosen it
+    for noise in (0.015, 0.029):
+        assert calibrated(monkeypatch, text_trial(noise=noise, fault=0.4)).tolerances == {}
+
+
+def test_text_is_tightened_where_a_fault_would_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = calibrated(monkeypatch, text_trial(noise=0.001, fault=0.025))
+    assert found.tolerances == {"top1_agreement_min": pytest.approx(0.995)}
+
+
+def test_text_whose_noise_alone_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RefusedError) as raised:
+        calibrated(monkeypatch, text_trial(noise=0.05, fault=0.4))
+    assert str(raised.value).startswith(
+        "the model in bfloat16 lies beyond the accuracy gate's own limits:\n"
+        "  disagreement_share: noise up to 0.05, at most 0.03\nnext: "
+    )

@@ -107,7 +107,7 @@ def test_measurements_never_overlap_anything_of_another_process(tmp_path: Path, 
 
 def test_heavy_work_of_several_runs_goes_together(tmp_path: Path, start: Start) -> None:
     for number in range(2):
-        start(f"building-{number}", "shared", hold_s=LIMIT_S)
+        start(f"building-{number}", "shared", hold_s=100 * LIMIT_S)
         wait_for_holder(tmp_path, f"building-{number}", Mode.SHARED)
     assert [entry.is_held for entry in entries(tmp_path)] == [True, True]
 
@@ -139,7 +139,7 @@ def test_the_lease_of_a_killed_owner_is_taken_over(tmp_path: Path, start: Start)
     """A dead process is known to be dead: nobody waits for its silence, which would take for ever here."""
     patient = replace(TIMING, expiry_s=1e9)
     lease = DeviceLease([CPU], root=tmp_path, run="mine", progress=QuietProgress(), timing=patient)
-    holder = start("killed", "exclusive", hold_s=LIMIT_S)
+    holder = start("killed", "exclusive", hold_s=100 * LIMIT_S)
     wait_for_holder(tmp_path, "killed", Mode.EXCLUSIVE)
     holder.kill()
     holder.wait()
@@ -148,7 +148,7 @@ def test_the_lease_of_a_killed_owner_is_taken_over(tmp_path: Path, start: Start)
 
 
 def test_a_killed_waiter_does_not_hold_up_those_behind_it(tmp_path: Path, start: Start, lease: SimpleNamespace) -> None:
-    start("reader", "shared", hold_s=LIMIT_S)
+    start("reader", "shared", hold_s=100 * LIMIT_S)
     wait_for_holder(tmp_path, "reader", Mode.SHARED)
     waiter = start("waiter", "exclusive", hold_s=0.0)
     wait_until(lambda: any(e.mode is Mode.EXCLUSIVE for e in entries(tmp_path)), what="the waiter's entry")
@@ -202,14 +202,14 @@ def test_what_is_raised_inside_goes_on_and_the_shared_place_is_taken_again(
 
 def test_an_interrupt_lets_go_of_everything_at_once(tmp_path: Path, start: Start, lease: SimpleNamespace) -> None:
     with contextlib.suppress(KeyboardInterrupt), lease.lease.shared("search"), lease.lease.exclusive("measuring"):
-        start("next", "exclusive", hold_s=LIMIT_S)
+        start("next", "exclusive", hold_s=100 * LIMIT_S)
         wait_until(lambda: any(e.owner.run == "next" for e in entries(tmp_path)), what="the next one's entry")
         raise KeyboardInterrupt
     wait_for_holder(tmp_path, "next", Mode.EXCLUSIVE)
 
 
 def test_an_interrupt_while_waiting_leaves_no_place_in_the_queue(tmp_path: Path, start: Start) -> None:
-    start("holder", "exclusive", hold_s=LIMIT_S)
+    start("holder", "exclusive", hold_s=100 * LIMIT_S)
     wait_for_holder(tmp_path, "holder", Mode.EXCLUSIVE)
     waiter = start("waiter", "exclusive", hold_s=0.0)
     wait_until(lambda: len(entries(tmp_path)) == 2, what="the waiter's entry")

@@ -163,9 +163,7 @@ def test_null_is_no_number(tmp_path: Path) -> None:
 def test_a_program_that_is_not_there(tmp_path: Path) -> None:
     folder = write_target(tmp_path / "numbers", reference="")
     bundle = ref(folder, reference_argv=["no-such-program"])
-    with pytest.raises(
-        ContractError, match=r"contract\.reference_argv: no-such-program cannot be started: No such"
-    ):
+    with pytest.raises(ContractError, match=r"contract\.reference_argv: no-such-program cannot be started: No such"):
         classes(bundle, records(bundle), tmp_path)
 
 

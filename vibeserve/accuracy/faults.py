@@ -59,9 +59,7 @@ def try_faults(
     `only`: these alone, by name; empty = all. Raises SpecError for what a target's own file does wrong, InfraError when
     the child fails. What the results say is the caller's to judge, or `refuse_unproven`'s.
     """
-    job = Job(
-        bundle=bundle, kind=JobKind.FAULTS, seed=seed, num_requests=NUM_REQUESTS, only=tuple(only), device=device
-    )
+    job = Job(bundle=bundle, kind=JobKind.FAULTS, seed=seed, num_requests=NUM_REQUESTS, only=tuple(only), device=device)
     answer = run_child(job, run_dir=run_dir, num_threads=num_threads, timeout_s=TIMEOUT_S)
     results = {scores.name: _result(scores) for scores in answer.faults}
     doubtful = tuple(name for name, result in results.items() if result.refused and not result.is_wrong)
