@@ -32,7 +32,7 @@ TREES: dict[str, Callable[[], Mapping[str, str]]] = {
         Embedding(pooling="mean", is_normalised=True, max_tokens=48), class_name="BertModel"
     ),
     "embedding_cls": lambda: embedding_files(
-        Embedding(pooling="cls", is_normalised=False, max_tokens=48), class_name="BertModel"
+        Embedding(pooling="cls", is_normalised=False, max_tokens=48, is_lowercased=True), class_name="BertModel"
     ),
     "causal_lm": causal_files,
     "custom": custom_files,
@@ -249,6 +249,12 @@ def test_faults_of_an_embedding_stand_off_from_noise(encoder_folder: Path, tmp_p
             assert any(min(row[each] for row in rows) > 5 * noise[each] for each in noise), name
     # only the length is wrong, so that the direction alone would not show it
     assert max(row["cosine_distance"] for row in found["not_normalised"][1]) < 1e-5
+
+
+def test_texts_are_read_in_lower_case_where_the_model_says_so(tmp_path: Path) -> None:
+    lowered = (write_tree("embedding_cls", tmp_path / "cls") / "reference.py").read_text()
+    assert "texts = [text.lower() for text in texts]" in lowered and "self._tokenizer(text.lower()," in lowered
+    assert "lower()" not in (write_tree("embedding", tmp_path / "mean") / "reference.py").read_text()
 
 
 def test_faults_follow_the_pooling(encoder_folder: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from init_samples import BERT, MAMBA2, MODULES, Command, ModelFolder, pooling_flags
 
+from vibeserve.cli.main import main
 from vibeserve.core.documents import digest_of, digest_tree
 
 FAST = "--no-calibration"
@@ -302,3 +303,27 @@ def test_the_document_of_a_folder(repository: Path, vibeserve: Command) -> None:
     document = vibeserve.document("init", "x", "--template", "custom", FAST)
     assert document["target"] == "x" and document["files"][0] == "targets/x/target.yaml"
     assert json.dumps(document)
+
+
+def test_two_commands_at_once_do_not_write_into_each_other(
+    repository: Path, vibeserve: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one is calibrating, another process writes the same target: the slower one is refused, the other stands."""
+    from vibeserve.initialise import from_model
+    from vibeserve.initialise.folder_files import Calibration
+
+    def overtaken(*_: object, **__: object) -> Calibration:
+        with monkeypatch.context() as other:
+            other.setattr("os.getpid", lambda: 1)
+            other.setattr(
+                from_model, "_calibrate", lambda *_, **__: Calibration(lines=[], limits={"abs_error/max": 1.0})
+            )
+            assert main(["init", "x", "--template", "custom"]) == 0
+        return Calibration(lines=[], limits={"abs_error/max": 2.0})
+
+    monkeypatch.setattr(from_model, "_calibrate", overtaken)
+    said = vibeserve("init", "x", "--template", "custom", code=2)
+    assert said.startswith("vibeserve: targets/x exists; nothing was written\n")
+    assert read(repository, "x")["evaluation"]["tolerances"]["limits"] == {"abs_error/max": 1.0}
+    assert sorted(path.name for path in (repository / "targets").iterdir()) == [".target.schema.json", "x"]
+    assert (repository / "targets" / "x" / "faults.py").is_file()

@@ -84,11 +84,14 @@ def test_state_of_unknown_shape_is_said(model_folder: ModelFolder) -> None:
 @pytest.mark.parametrize("mode", ["mean_tokens", "cls_token"])
 def test_a_sentence_embedding_model(mode: str, model_folder: ModelFolder) -> None:
     documents = {
-        "modules": MODULES, "1_Pooling__config": pooling_flags(mode), "sentence_bert_config": {"max_seq_length": 48}
+        "modules": MODULES, "1_Pooling__config": pooling_flags(mode),
+        "sentence_bert_config": {"max_seq_length": 48, "do_lower_case": mode == "cls_token"},
     }  # fmt: skip
     facts = inspect_folder(model_folder(BERT, **documents))
     assert facts.kind is ModelKind.sentence_embedding and facts.class_name == "BertModel"
-    assert facts.embedding == Embedding(pooling=mode.split("_")[0], is_normalised=True, max_tokens=48)
+    pooling = mode.split("_")[0]
+    expected = Embedding(pooling=pooling, is_normalised=True, max_tokens=48, is_lowercased=pooling == "cls")
+    assert facts.embedding == expected
 
 
 def test_newer_files_name_the_pooling_in_one_word(model_folder: ModelFolder) -> None:

@@ -54,7 +54,8 @@ def embedding_files(embedding: Embedding, *, class_name: str) -> dict[str, str]:
     is_mean = embedding.pooling == "mean"
     values = {
         "class_name": class_name, "pooling": embedding.pooling, "is_normalised": embedding.is_normalised,
-        "max_tokens": embedding.max_tokens, "wrong_pooling": "cls" if is_mean else "mean",
+        "max_tokens": embedding.max_tokens, "is_lowercased": embedding.is_lowercased,
+        "wrong_pooling": "cls" if is_mean else "mean",
         "wrong_pooling_name": "first_token" if is_mean else "mean_of_tokens",
         "wrong_length_name": "not_normalised" if embedding.is_normalised else "normalised",
     }  # fmt: skip

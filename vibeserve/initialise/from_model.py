@@ -111,6 +111,7 @@ def _write(name: str, draft: Draft, *, root: Path, say: Say, is_calibrated: bool
             write_text_atomic(staged / "target.yaml", draft.yaml(calibration))
             refuse_wrong(staged / "target.yaml", name=f"{name}/", root=root)
         place = root / "targets" / name
+        refuse_existing(name, root=root)
         staged.rename(place)
     others, notes = write_surroundings(root)
     if not is_calibrated:

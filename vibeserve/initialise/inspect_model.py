@@ -46,6 +46,8 @@ class Embedding:
     is_normalised: bool
     max_tokens: int
     """longer texts are cut"""
+    is_lowercased: bool = False
+    """texts are read in lower case"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,12 +255,13 @@ def _embedding(folder: Path, standard: Any) -> Embedding | None:
         )
     _refuse_prompts(folder)
     settings = folder / "sentence_bert_config.json"
-    declared = _read_json(settings).get("max_seq_length") if settings.is_file() else None
+    declared = _read_json(settings) if settings.is_file() else {}
     limit = _number(standard, "max_position_embeddings")
     return Embedding(
         pooling=_pooling(folder / pooling_folder / "config.json"),
         is_normalised="normalize" in kinds,
-        max_tokens=int(declared or limit or 512),
+        max_tokens=int(declared.get("max_seq_length") or limit or 512),
+        is_lowercased=declared.get("do_lower_case") is True,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -63,7 +64,8 @@ _ENDS = ("", ".yaml")
 @contextmanager
 def staged_folder(name: str, files: Mapping[str, str], *, root: Path) -> Iterator[Path]:
     """The folder with `files` (relative path -> text) under a name of its own; gone at the block's end unless moved."""
-    staged = root / "targets" / f"{name}{STAGED_SUFFIX}"
+    # two commands at once must not write into each other's folder
+    staged = root / "targets" / f"{name}{STAGED_SUFFIX}{os.getpid()}"
     had_targets = staged.parent.is_dir()
     shutil.rmtree(staged, ignore_errors=True)
     try:
@@ -93,6 +95,7 @@ def write_target_file(name: str, text: str, *, root: Path) -> Path:
     """`targets/NAME.yaml`, if what it says is valid."""
     with staged_folder(name, {f"{name}.yaml": text}, root=root) as staged:
         refuse_wrong(staged / f"{name}.yaml", name=f"{name}.yaml", root=root)
+        refuse_existing(name, root=root)
         place = root / "targets" / f"{name}.yaml"
         (staged / f"{name}.yaml").replace(place)
     return place
