@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+
 from invoke.collection import Collection
 from invoke.context import Context
+from invoke.exceptions import Exit
 from invoke.tasks import task
 
 from vibeserve.cli.verbs import namespace as verbs
@@ -34,6 +38,38 @@ def build(context: Context, target: str) -> None:
     context.run(f"vibeserve +target={target}", pty=False)
 
 
-namespace = Collection(lint, typecheck, test, build)
+@task(
+    help={
+        "json": "one JSON document instead of text",
+        "noise": "file of noise that was measured before; default: what ships",
+        "measure": "target whose scaffold the noise is measured on now",
+        "save": "file that the noise is written to",
+    }
+)
+def bench_decision(context: Context, json: bool = False, noise: str = "", measure: str = "", save: str = "") -> None:
+    """Error rates of the decision on candidates, by simulation under measured noise."""
+    from vibeserve.cli.boundary import within_boundary
+    from vibeserve.decision_study import main
+
+    words = {"--noise": noise, "--measure": measure, "--save": save}
+    argv = [part for name, value in words.items() if value for part in (name, value)]
+    code = within_boundary(main, [*argv, *(["--json"] if json else []), *shlex.split(context.remainder)])
+    if code:
+        raise Exit(code=code)
+
+
+@task(
+    help={
+        "target": "tiny_cpu (a minute) or smollm2_cpu (real weights, some minutes)",
+        "json": "one JSON document instead of tables",
+    }
+)
+def bench_accuracy(context: Context, target: str = "tiny_cpu", json: bool = False) -> None:
+    """Planted faults through the accuracy gate: detection, false refusals, ROC. After `--`: more options, --help."""
+    words = ["--target", target, *(["--json"] if json else []), *shlex.split(context.remainder)]
+    context.run(shlex.join([sys.executable, "-m", "vibeserve.accuracy.bench", *words]), pty=False)
+
+
+namespace = Collection(lint, typecheck, test, build, bench_decision, bench_accuracy)
 for name, verb in verbs.tasks.items():
     namespace.add_task(verb, name=name)

@@ -115,6 +115,7 @@ class FakeServer:
     status: int | None = None
     is_paused: bool = False
     num_stops: int = 0
+    outcome: str = "died"
 
     def pause(self) -> None:
         self.is_paused = True
@@ -130,6 +131,9 @@ class FakeServer:
 
     def peak_memory_gib(self) -> float:
         return 1.0
+
+    def cpu_s(self) -> float:
+        return 0.0
 
     def stop(self, *, drain_s: float = 10.0) -> bool:
         self.num_stops += 1

@@ -13,6 +13,7 @@ from vibeserve.client import LoadSession
 from vibeserve.contract import Context, Record, Request
 from vibeserve.core.nouns import LoadPoint
 from vibeserve.modalities import Bundle, BundleRef, open_bundle
+from vibeserve.sandbox import tree
 
 C2 = LoadPoint(name="c2", concurrency=2)
 
@@ -99,6 +100,11 @@ class ReversalServer:
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
+
+    def cpu_s(self) -> float:
+        return tree.cpu_s([self._process.pid])
+
+    outcome = "died"
 
     def poll(self) -> int | None:
         return self._process.poll()

@@ -19,11 +19,15 @@ from vibeserve.core.documents import from_data, to_data
 from vibeserve.core.manifest import BaselineValue
 from vibeserve.core.nouns import METRICS, Refusal, Verdict
 from vibeserve.errors import InfraError, ServerError
+from vibeserve.live_audits import Audited
+from vibeserve.live_audits.nouns import audited, not_applicable
+from vibeserve.plan import Ceiling
+from vibeserve.plan.nouns import DECLARED
 from vibeserve.progress import QuietProgress
 from vibeserve.results import WINNER
 from vibeserve.rivals import Rival
 from vibeserve.roles.evaluator import Entrant, Series
-from vibeserve.schedules import SCHEDULES
+from vibeserve.schedules import SCHEDULES, AuditScope
 from vibeserve.service import Launch
 from vibeserve.spec import Evaluation, Goal, Level, Load, Spec, Workload
 
@@ -41,12 +45,13 @@ class FakeBench:
     bundle: Any = field(default_factory=text_bundle)
     metrics: Any = field(default_factory=lambda: METRICS)
     lease: RecordingLease = field(default_factory=RecordingLease)
+    ceilings: tuple[Ceiling, ...] = ()
     started_measuring: list[bool] = field(default_factory=list)
     """of every start: whether the devices were held for measuring"""
 
     @property
     def plan(self) -> Any:
-        return SimpleNamespace(spec=self.spec)
+        return SimpleNamespace(spec=self.spec, ceilings=self.ceilings, engine_cpus=(0,))
 
     def start(self, launch: Launch) -> FakeServer:
         return self._up(launch.name)
@@ -96,6 +101,24 @@ class FakeEvaluator:
         return Series(name=name, windows=windows, replies=named)
 
 
+@dataclass
+class FakeAuditor:
+    """Answers `found`, and keeps what it was asked for and how the devices were held."""
+
+    lease: RecordingLease
+    found: list[Audited] = field(default_factory=list)
+    error: Exception | None = None
+    asked: list[tuple[AuditScope, float]] = field(default_factory=list)
+    held: list[bool] = field(default_factory=list)
+
+    def run(self, workspace: Path, *, scope: AuditScope, soak_s: float, name: str) -> list[Audited]:
+        self.asked.append((scope, soak_s))
+        self.held.append(self.lease.is_exclusive)
+        if self.error is not None:
+            raise self.error
+        return self.found
+
+
 def rival(name: str, *, is_required: bool = True) -> Rival:
     return Rival(
         name=name, baseline_class="competent", precision="same_bytes", version="1", flags=(), is_required=is_required,
@@ -114,10 +137,11 @@ class Rig:
         self.bench: Any = FakeBench(spec)
         self.judge: Any = FakeJudge(self.bench)
         self.evaluator: Any = FakeEvaluator(self.speeds)
+        self.auditor: Any = FakeAuditor(self.bench.lease)
         self.progress = QuietProgress()
 
     def certify(self, *rivals: Rival, skipped: Sequence[BaselineValue] = (), extent: Extent = EXTENT) -> Certification:
-        certifier = Certifier(self.bench, self.judge, self.evaluator, progress=self.progress)
+        certifier = Certifier(self.bench, self.judge, self.evaluator, progress=self.progress, auditor=self.auditor)
         return certifier.certify(Path("/workspace"), rivals=rivals, skipped=skipped, extent=extent)
 
     def assert_nothing_runs(self) -> None:
@@ -213,7 +237,8 @@ def test_skipped_baselines_are_rows(rig: Rig) -> None:
 def test_a_winner_that_screening_refuses_is_not_measured(rig: Rig) -> None:
     rig.judge.screened[WINNER] = (WRONG_TOKENS,)
     result = rig.certify(rival("a"))
-    assert result == Certification(verdict=Verdict(refusals=(WRONG_TOKENS,), checks=("scan",)))
+    assert (result.verdict, result.metrics) == (Verdict(refusals=(WRONG_TOKENS,), checks=("scan",)), ())
+    assert "repeated-prompt audit" in result.not_run
     assert rig.bench.servers == []
 
 
@@ -270,3 +295,84 @@ def test_golden_replies_are_the_finished_ones_with_their_distances(rig: Rig) -> 
 def test_a_certification_survives_its_step_stamp(rig: Rig) -> None:
     result = rig.certify(rival("a"))
     assert from_data(Certification, to_data(result)) == result
+
+
+# -- audits
+
+
+def test_the_audits_of_the_extent_run_while_the_devices_are_held(rig: Rig) -> None:
+    rig.certify(rival("a"), extent=replace(EXTENT, audits=AuditScope.full, soak_s=600.0))
+    assert rig.auditor.asked == [(AuditScope.full, 600.0)]
+    assert rig.auditor.held == [True]
+
+
+def test_a_refused_audit_refuses_and_one_that_cannot_be_held_is_listed(rig: Rig) -> None:
+    rig.auditor.found = [
+        audited("repeated_prompt", text="", figures={"ratio": 2.0}, refused={"repeat_prompt": "2 times as fast"}),
+        not_applicable("shared_prefix", "shared-prefix audit: no prompts"),
+    ]  # fmt: skip
+    result = rig.certify(rival("a"))
+    assert [(r.gate, r.reason_class) for r in result.verdict.refusals] == [("audit", "repeat_prompt")]
+    assert "audits" in result.verdict.checks
+    assert [audit.name for audit in result.audits] == ["start_up", "repeated_prompt"]
+    assert "shared-prefix audit: no prompts" in result.not_run
+    assert any(event[1].startswith("start_up passed") for event in rig.progress.events)
+
+
+def test_audits_replies_are_judged_with_the_timed_ones(rig: Rig) -> None:
+    judged: list[Any] = []
+    verdict = rig.judge.verdict
+
+    def judging(replies: Any, **more: Any) -> Any:
+        judged.extend(replies)
+        return verdict(replies, **more)
+
+    rig.judge.verdict = judging
+    evidence = replace(reply([(0.1, PIECES[0])]), end_s=9.0)
+    rig.auditor.found = [audited("repeated_prompt", text="", figures={}, refused={}, evidence=[evidence])]
+    result = rig.certify(rival("a"))
+    assert evidence in judged and result.num_requests == len(judged) == 4
+    assert result.golden is not None and len(result.golden.replies) == 1, "golden is the timed traffic alone"
+
+
+def test_an_audit_that_the_machine_breaks_is_no_result(rig: Rig) -> None:
+    rig.auditor.error = InfraError("load generator 'repeat_prompt' ended with 1")
+    with pytest.raises(InfraError, match="load generator"):
+        rig.certify(rival("a"))
+
+
+@pytest.mark.parametrize(("scope", "num_left_out"), [(AuditScope.full, 0), (AuditScope.cheap, 6), (AuditScope.none, 9)])
+def test_what_the_scope_leaves_out_is_listed(rig: Rig, scope: AuditScope, num_left_out: int) -> None:
+    result = rig.certify(rival("a"), extent=replace(EXTENT, audits=scope, is_fresh_per_window=True))
+    left_out = [text for text in result.not_run if "impossible" not in text]
+    assert len(left_out) == num_left_out
+
+
+def test_a_slow_start_is_refused(rig: Rig) -> None:
+    rig.bench.spec.evaluation = Evaluation(startup_max_s=0.5)
+    assert [r.reason_class for r in rig.certify(rival("a")).verdict.refusals] == ["slow_start"]
+
+
+def test_a_number_beyond_the_roofline_is_refused(rig: Rig) -> None:
+    reached = rig.certify(rival("a")).metrics[0].candidate
+    at_most = Ceiling(metric="output_throughput", unit="tok/s", value=0.99 * reached, bound_by=DECLARED, load="c4")
+    rig.bench.ceilings = (at_most,)
+    assert [r.reason_class for r in rig.certify(rival("a")).verdict.refusals] == ["impossible"]
+    rig.bench.ceilings = (replace(at_most, value=reached),)
+    result = rig.certify(rival("a"))
+    assert result.verdict.passed
+    assert [audit.name for audit in result.audits] == ["start_up", "possible"]
+
+
+def test_fresh_servers_for_every_window_are_pooled_by_start(rig: Rig) -> None:
+    extent = replace(EXTENT, num_starts=2, num_pairs=3, is_fresh_per_window=True)
+    result = rig.certify(rival("a"), extent=extent)
+    assert rig.evaluator.compared == [("c4", (WINNER, "a"), 1)] * 6
+    assert [server.name for server in rig.bench.servers] == [WINNER, "a"] * 6
+    assert result.golden is not None
+    assert set(result.golden.seeds) == {f"c4/{start}.{window}" for start in range(2) for window in range(3)}
+    assert len(set(result.golden.seeds.values())) == 6, "no window sees another one's prompts"
+    assert "fresh servers for every window" not in result.not_run
+    row = headline_of(result)["a"]
+    assert row.ratio == pytest.approx(2.0)
+    rig.assert_nothing_runs()

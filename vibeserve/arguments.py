@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import NoReturn
 
 from vibeserve.errors import SpecError
@@ -34,6 +35,15 @@ class VerbParser(argparse.ArgumentParser):
         valid = re.findall(r"[\w.-]+", choice[3])
         guess = _close(choice[2], valid) or ";"
         return f"{choice[1]}: '{choice[2]}' is not valid{guess} valid: {', '.join(valid)}"
+
+
+def new_file(text: str) -> str:
+    """Type of an option that names a file to be written: its folder is there, and it is none itself."""
+    path = Path(text)
+    if path.is_dir() or not path.parent.is_dir():
+        why = f"{path} is a folder" if path.is_dir() else f"there is no folder {path.parent}"
+        raise argparse.ArgumentTypeError(f"cannot write {path}: {why}")
+    return text
 
 
 def _close(word: str, options: Sequence[str]) -> str:

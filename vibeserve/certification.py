@@ -1,23 +1,27 @@
-"""Certification: fresh seeds, fresh starts, the winner beside every baseline, all of its replies re-scored.
+"""Certification: fresh seeds, fresh starts, the winner beside every baseline, all of its replies re-scored, its server
+audited.
 
-Only what is measured here is quoted. `certified` means that every gate of the level ran and passed and every required
-baseline was measured, whatever the ratio.
+Only what is measured here is quoted. `certified` means that every gate and audit of the level ran and passed and every
+required baseline was measured, whatever the ratio.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vibeserve.accuracy import Scores
 from vibeserve.audit import Snapshot
-from vibeserve.contract import Record, ReplyDistances
-from vibeserve.core.documents import finite_data, to_data
-from vibeserve.core.manifest import BaselineValue, Golden, GoldenReply, MetricResult
+from vibeserve.contract import Record
+from vibeserve.core.manifest import AuditResult, BaselineValue, Golden, MetricResult
 from vibeserve.core.nouns import Refusal, Verdict
 from vibeserve.errors import ServerError
+from vibeserve.golden import golden_of
+from vibeserve.hardware import measure_bandwidth_gb_s
+from vibeserve.joined import joined
+from vibeserve.live_audits import Audited, Auditor, Start, judge_possible, judge_starts, left_out
 from vibeserve.plan import Plan
 from vibeserve.progress import Progress
 from vibeserve.results import WINNER, Measured, Screened, metric_results
@@ -25,6 +29,7 @@ from vibeserve.rivals import SCREEN_SHARE, Rival, screened_by
 from vibeserve.roles.evaluator import Entrant, Evaluator, Series
 from vibeserve.roles.judge import Judge, Screening
 from vibeserve.roles.workbench import Workbench
+from vibeserve.schedules import AuditScope
 from vibeserve.service import Server
 from vibeserve.workloads import Pool
 
@@ -44,6 +49,11 @@ class Extent:
     window_s: float
     warmup_s: float
     screen_window_s: float
+    is_fresh_per_window: bool = False
+    """every window on servers that were started for it"""
+    audits: AuditScope = AuditScope.cheap
+    soak_s: float = 0.0
+    """of scope full"""
 
 
 def certify_extent(plan: Plan) -> Extent:
@@ -54,7 +64,8 @@ def certify_extent(plan: Plan) -> Extent:
     return Extent(
         loads=loads, num_starts=schedule.certify_starts, num_pairs=schedule.certify_pairs,
         window_s=schedule.certify_window_s, warmup_s=schedule.certify_warmup_s,
-        screen_window_s=schedule.screen_window_s,
+        screen_window_s=schedule.screen_window_s, is_fresh_per_window=schedule.is_fresh_per_window,
+        audits=schedule.audits, soak_s=schedule.soak_s,
     )  # fmt: skip
 
 
@@ -66,6 +77,9 @@ class Certification:
     metrics: tuple[MetricResult, ...] = ()
     golden: Golden | None = None
     num_requests: int = 0
+    audits: tuple[AuditResult, ...] = ()
+    not_run: tuple[str, ...] = ()
+    """audits that the extent leaves out, or that cannot be held of this target"""
 
 
 @dataclass(kw_only=True)
@@ -77,21 +91,30 @@ class _Collected:
     screened: list[Screened] = field(default_factory=list)
     seeds: dict[str, int] = field(default_factory=dict)
     startup_s: dict[str, list[float]] = field(default_factory=dict)
+    starts: list[Start] = field(default_factory=list)
+    """of the winner"""
+    audited: list[Audited] = field(default_factory=list)
 
-    def add(self, load: str, series: dict[str, Series]) -> None:
-        for name, row in series.items():
-            self.series.setdefault(load, {}).setdefault(name, []).append(row)
+    def add(self, windows: dict[str, dict[str, list[Series]]]) -> None:
+        """Of one start: load -> entrant -> a series per server."""
+        for load, rows in windows.items():
+            for name, parts in rows.items():
+                self.series.setdefault(load, {}).setdefault(name, []).extend(joined(parts))
 
     def winner_replies(self, load: str) -> list[Record]:
         return [reply for row in self.series[load][WINNER] for reply in row.replies]
 
 
 class Certifier:
-    def __init__(self, bench: Workbench, judge: Judge, evaluator: Evaluator, *, progress: Progress) -> None:
+    def __init__(
+        self, bench: Workbench, judge: Judge, evaluator: Evaluator, *, progress: Progress,
+        auditor: Auditor | None = None,
+    ) -> None:  # fmt: skip
         self._bench = bench
         self._judge = judge
         self._evaluator = evaluator
         self._progress = progress
+        self._auditor = auditor or Auditor(bench, progress=progress)
 
     def certify(
         self, workspace: Path, *, rivals: Sequence[Rival], skipped: Sequence[BaselineValue], extent: Extent
@@ -99,14 +122,16 @@ class Certifier:
         """Measure the frozen `workspace` beside `rivals`; `skipped` are rows of those that are not installed.
 
         Refusals are in the verdict, a winner that dies under load included; infrastructure failures, such as a dying
-        rival, raise. The devices are held from the first start to the last window: starts are measured, too.
+        rival, raise. The devices are held from the first start to the last audit: starts are measured, too.
         """
         with self._bench.lease.exclusive("certification"):
             found = self._screen_and_measure(workspace, rivals, extent=extent)
         if isinstance(found, Certification):
             return found
         screening, collected, kept = found
-        return self._conclude(workspace, kept, skipped, collected=collected, before=screening.before)
+        return self._conclude(
+            workspace, kept, skipped, collected=collected, before=screening.before, extent=extent
+        )
 
     def _screen_and_measure(
         self, workspace: Path, rivals: Sequence[Rival], *, extent: Extent
@@ -114,7 +139,8 @@ class Certifier:
         """All that was measured, or the refusal that ended it."""
         screening = self._judge.screen(workspace, name=WINNER, seed=secrets.randbits(31))
         if screening.server is None:
-            return Certification(verdict=Verdict(refusals=screening.refusals, checks=screening.checks))
+            verdict = Verdict(refusals=screening.refusals, checks=screening.checks)
+            return Certification(verdict=verdict, not_run=left_out(AuditScope.none))
         collected = _Collected()
         try:
             kept = self._measure(workspace, screening.server, rivals, collected=collected, extent=extent)
@@ -122,26 +148,39 @@ class Certifier:
             if error.name != WINNER:
                 raise
             refusal = Refusal(gate="serving", reason_class=error.outcome, text=str(error))
-            return Certification(verdict=Verdict(refusals=(refusal,), checks=(*screening.checks, "serving")))
+            verdict = Verdict(refusals=(refusal,), checks=(*screening.checks, "serving"))
+            return Certification(verdict=verdict, not_run=left_out(AuditScope.none))
+        collected.audited += self._auditor.run(workspace, scope=extent.audits, soak_s=extent.soak_s, name=WINNER)
         return screening, collected, kept
 
     def _measure(
         self, workspace: Path, server: Server, rivals: Sequence[Rival], *, collected: _Collected, extent: Extent
     ) -> list[Rival]:
         """Every start; the first one is up already. Returns the rivals that were interleaved."""
-        server.pause()
-        try:
-            kept = self._screen_out(rivals, collected=collected, extent=extent)
-            self._one_start(server, kept, collected=collected, extent=extent, start=0)
-        finally:
-            server.stop(drain_s=0)
-        for start in range(1, extent.num_starts):
-            server = self._bench.serve(workspace, name=WINNER)
-            try:
-                self._one_start(server, kept, collected=collected, extent=extent, start=start)
-            finally:
-                server.stop(drain_s=0)
-        return kept
+        num_servers, num_pairs = (extent.num_pairs, 1) if extent.is_fresh_per_window else (1, extent.num_pairs)
+        kept: list[Rival] | None = None
+        for start in range(extent.num_starts):
+            windows: dict[str, dict[str, list[Series]]] = {}
+            for number in range(num_servers):
+                if kept is not None:
+                    server = self._bench.serve(workspace, name=WINNER)
+                ready_at_s = time.monotonic()
+                try:
+                    if kept is None:
+                        server.pause()
+                        kept = self._screen_out(rivals, collected=collected, extent=extent)
+                    label = f"{start}.{number}" if extent.is_fresh_per_window else f"{start}"
+                    drawn_at_s = self._one_start(
+                        server, kept, windows=windows, collected=collected, num_pairs=num_pairs, label=label,
+                        extent=extent,
+                    )  # fmt: skip
+                finally:
+                    server.stop(drain_s=0)
+                collected.starts.append(
+                    Start(startup_s=server.startup_s, ready_at_s=ready_at_s, drawn_at_s=drawn_at_s)
+                )
+            collected.add(windows)
+        return kept or []
 
     def _screen_out(self, rivals: Sequence[Rival], *, collected: _Collected, extent: Extent) -> list[Rival]:
         """One window of each rival where some are optional; those far behind the best are not interleaved."""
@@ -187,9 +226,11 @@ class Certifier:
         return server
 
     def _one_start(
-        self, server: Server, rivals: Sequence[Rival], *, collected: _Collected, extent: Extent, start: int
-    ) -> None:
-        """Every load once, on one start of the winner and of every rival."""
+        self, server: Server, rivals: Sequence[Rival], *, windows: dict[str, dict[str, list[Series]]],
+        collected: _Collected, num_pairs: int, label: str, extent: Extent,
+    ) -> float:  # fmt: skip
+        """Every load once, `num_pairs` windows each, on one start of the winner and of every rival, added to
+        `windows`. Returns when the first seed was drawn."""
         servers = {WINNER: server}
         try:
             for rival in rivals:
@@ -200,69 +241,83 @@ class Certifier:
             entrants += [_entrant(rival, servers[rival.name]) for rival in rivals]
             for name, each in servers.items():
                 collected.startup_s.setdefault(name, []).append(each.startup_s)
+            drawn_at_s = time.monotonic()
             for load in extent.loads:
-                seed = collected.seeds[f"{load}/{start}"] = secrets.randbits(31)
+                seed = collected.seeds[f"{load}/{label}"] = secrets.randbits(31)
                 self._progress.event(
-                    "certify", f"start {start + 1} of {extent.num_starts}, load {load}: {', '.join(servers)}"
+                    "certify", f"start {_counted(label)} of {extent.num_starts}, load {load}: {', '.join(servers)}"
                 )
                 series = self._evaluator.compare(
-                    entrants, load=load, pool=Pool.certification, seed=seed, num_pairs=extent.num_pairs,
+                    entrants, load=load, pool=Pool.certification, seed=seed, num_pairs=num_pairs,
                     window_s=extent.window_s, warmup_s=extent.warmup_s,
                 )  # fmt: skip
-                collected.add(load, series)
+                for name, row in series.items():
+                    windows.setdefault(load, {}).setdefault(name, []).append(row)
+            return drawn_at_s
         finally:
             for name, each in servers.items():
                 if name != WINNER:
                     each.stop(drain_s=0)
 
     def _conclude(
-        self,
-        workspace: Path,
-        kept: Sequence[Rival],
-        skipped: Sequence[BaselineValue],
-        *,
-        collected: _Collected,
-        before: Snapshot,
-    ) -> Certification:
-        replies = [reply for load in collected.series for reply in collected.winner_replies(load)]
-        with self._progress.busy("certify", "running the runtime's own tests"):
-            failed = self._judge.own_tests(workspace)
-        with self._progress.busy("certify", f"re-scoring {len(replies)} replies under the f32 reference"):
-            verdict, scores = self._judge.verdict(
-                replies, workspace=workspace, before=before, seed=secrets.randbits(31), max_replies=0, name=WINNER,
-                added=failed,
-            )  # fmt: skip
-        verdict = replace(verdict, checks=(*verdict.checks, "own_tests"))
+        self, workspace: Path, kept: Sequence[Rival], skipped: Sequence[BaselineValue], *, collected: _Collected,
+        before: Snapshot, extent: Extent,
+    ) -> Certification:  # fmt: skip
         measured = Measured(
             series=collected.series, rivals=tuple(kept), screened=tuple(collected.screened), skipped=tuple(skipped),
             startup_s={name: max(values) for name, values in collected.startup_s.items()},
         )  # fmt: skip
         metrics = metric_results(measured, spec=self._bench.plan.spec, bundle=self._bench.bundle)
+        audits = [*self._pure_audits(metrics, collected), *collected.audited]
+        timed = [reply for load in collected.series for reply in collected.winner_replies(load)]
+        replies = [*timed, *(reply for audit in audits for reply in audit.evidence)]
+        with self._progress.busy("certify", "running the runtime's own tests"):
+            failed = self._judge.own_tests(workspace)
+        with self._progress.busy("certify", f"re-scoring {len(replies)} replies under the f32 reference"):
+            verdict, scores = self._judge.verdict(
+                replies, workspace=workspace, before=before, seed=secrets.randbits(31), max_replies=0, name=WINNER,
+                added=[*failed, *(refusal for audit in audits for refusal in audit.refusals)],
+            )  # fmt: skip
+        verdict = replace(verdict, checks=(*verdict.checks, "own_tests", *(["audits"] if audits else [])))
         return Certification(
-            verdict=verdict, metrics=metrics, golden=_golden(collected, scores), num_requests=len(replies),
+            verdict=verdict, metrics=metrics, num_requests=len(replies),
+            golden=golden_of(collected.series, seeds=collected.seeds, scores=scores),
+            audits=tuple(audit.result for audit in audits if not audit.not_applicable),
+            not_run=(
+                *_left_out(extent, hardware_kind=self._bench.plan.spec.hardware.kind),
+                *(audit.not_applicable for audit in audits if audit.not_applicable),
+            ),
         )  # fmt: skip
+
+    def _pure_audits(self, metrics: Sequence[MetricResult], collected: _Collected) -> list[Audited]:
+        """Those that need no server: of the numbers that are there."""
+        plan = self._bench.plan
+
+        def measure_gb_s() -> float:
+            with self._bench.lease.exclusive("read bandwidth"):
+                return measure_bandwidth_gb_s(plan.engine_cpus)
+
+        found = [
+            judge_starts(collected.starts, max_s=plan.spec.evaluation.startup_max_s),
+            judge_possible(plan, metrics, measure_gb_s=measure_gb_s),
+        ]
+        for audit in found:
+            self._progress.event("audit", f"{audit.result.name} {audit.state}: {audit.result.text}")
+        return found
+
+
+def _left_out(extent: Extent, *, hardware_kind: str) -> tuple[str, ...]:
+    windows = () if extent.is_fresh_per_window else ("fresh servers for every window",)
+    return (*windows, *left_out(extent.audits, hardware_kind=hardware_kind))
+
+
+def _counted(label: str) -> str:
+    """`2` of start `1`, `2 (window 4)` of server `1.3`."""
+    start, _, window = label.partition(".")
+    return f"{int(start) + 1} (window {int(window) + 1})" if window else str(int(start) + 1)
 
 
 def _entrant(rival: Rival, server: Server) -> Entrant:
-    return Entrant(name=rival.name, server=server, dialect=rival.dialect, model=rival.model)
-
-
-def _golden(collected: _Collected, scores: Scores) -> Golden:
-    """The winner's replies with their distances from what is right; cut and failed ones are left out."""
-    scored = {reply.request_id: reply for reply in scores.replies}
-    replies = tuple(
-        GoldenReply(
-            request_id=reply.request.request_id, load=load, request=finite_data(to_data(reply.request)),
-            output=finite_data(to_data(reply.served)), distances=_distances(scored.get(reply.request.request_id)),
-        )
-        for load in collected.series
-        for reply in collected.winner_replies(load)
-        if reply.error is None
+    return Entrant(
+        name=rival.name, server=server, dialect=rival.dialect, model=rival.model, is_ours=rival.is_ours
     )  # fmt: skip
-    return Golden(seeds=collected.seeds, replies=replies)
-
-
-def _distances(reply: ReplyDistances | None) -> dict[str, tuple[float, ...]]:
-    """By name; several of one name are one after the other."""
-    names = [distance.name for distance in reply.distances] if reply else []
-    return {name: reply.values(name) for name in dict.fromkeys(names)} if reply else {}

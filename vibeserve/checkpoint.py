@@ -54,11 +54,15 @@ class CheckpointStore:
         return sha
 
     def checkout(self, sha: str, destination: Path) -> None:
-        """Write the files of commit `sha` into `destination`, which must be empty or absent."""
+        """Write the files of commit `sha` into `destination`, which must be empty or absent.
+
+        RefusedError for a tree that this store did not make: names that lead out of it, links.
+        """
         if destination.exists() and any(destination.iterdir()):
             raise InfraError(f"checkpoint {sha[:12]} cannot be written: {destination} is not empty")
         destination.mkdir(parents=True, exist_ok=True)
         entries = [_tree_entry(line) for line in self._git("ls-tree", "-r", "-z", sha).decode().split("\0") if line]
+        _refuse_foreign(entries, sha=sha)
         content = self._git("cat-file", "--batch", data="".join(f"{blob}\n" for _, blob, _ in entries).encode())
         offset = 0
         for mode, _, name in entries:
@@ -91,6 +95,12 @@ class CheckpointStore:
             raise InfraError(f"no checkpoint to bundle in {self.git_dir}" + (f" for run '{run}'" if run else ""))
         path.parent.mkdir(parents=True, exist_ok=True)
         self._git("bundle", "create", "--quiet", str(path.resolve()), *names)
+
+    def restore(self, bundle: Path) -> None:
+        """Take in every checkpoint of a bundle that `bundle` wrote. InfraError when it is none."""
+        self._initialise()
+        every = f"{REF_ROOT}*:{REF_ROOT}*"
+        self._git("fetch", "--quiet", "--no-tags", str(bundle.resolve()), every)
 
     def _exists(self) -> bool:
         return (self.git_dir / "HEAD").is_file()
@@ -137,6 +147,14 @@ class CheckpointStore:
             "GIT_DIR": str(self.git_dir.resolve()), "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_TERMINAL_PROMPT": "0",
         }  # fmt: skip
+
+
+def _refuse_foreign(entries: Sequence[tuple[str, str, str]], *, sha: str) -> None:
+    """A restored bundle may be anybody's, and git does not check the trees of one."""
+    for mode, _, name in entries:
+        parts = name.split("/")
+        if mode not in ("100644", "100755") or {"", ".", "..", ".git"} & set(parts):
+            raise RefusedError(f"checkpoint {sha[:12]} holds '{name}' (mode {mode}), which is no file of a workspace")
 
 
 def list_files(workspace: Path) -> list[str]:

@@ -40,6 +40,14 @@ def percentile(values: Sequence[float], percent: int) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def absent_text(metric: str) -> str:
+    """What stands where `metric` has no value: a percentile that the samples do not support is too few of them."""
+    for percent, needed in MIN_SAMPLES.items():
+        if metric.endswith(f"_p{percent}"):
+            return f"too few (p{percent} needs {needed} samples, the slowest not failed)"
+    return "no value"
+
+
 class Pool(Enum):
     """Disjoint stocks of inputs: what may be seen while building never returns in selection or certification."""
 

@@ -84,7 +84,8 @@ class MissingBaselineError(InfraError):
 
 
 class ServerError(InfraError):
-    """A server did not start, died or hung. `outcome` is one of `died timed_out build_failed`."""
+    """A server did not start, died or hung. `outcome` is one of `died timed_out build_failed out_of_memory out_of_disk
+    out_of_processes`."""
 
     def __init__(self, name: str, *, outcome: str, detail: str, log_tail: str) -> None:
         self.name = name

@@ -127,7 +127,7 @@ def _calibration_bench(bench: Workbench, name: str) -> CalibrationBench:
         warm_up=lambda: warm_up_requests(bundle, num=1),
         window_s=WINDOW_S * plan.spec.evaluation.window_scale,
         ramp_s=RAMP_S * plan.spec.evaluation.window_scale,
-        exclusive=bench.lease.exclusive,
+        exclusive=bench.lease.exclusive, resources=bench.resources,
     )  # fmt: skip
 
 

@@ -35,6 +35,8 @@ class Rival:
     """rate (`screened_by`) of its calibration at the headline load; 0 = not calibrated"""
     weight_bits: float | None = None
     kv_bits: float | None = None
+    is_ours: bool = False
+    """an earlier runtime of the same search: its requests hold what the check asks for, like the winner's"""
 
 
 def screened_by(spec: Spec, metrics: Mapping[str, Metric]) -> Metric:

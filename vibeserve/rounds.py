@@ -28,6 +28,7 @@ from vibeserve.progress import Progress
 from vibeserve.roles.evaluator import Entrant, Evaluator, Series
 from vibeserve.roles.judge import Judge, Screening
 from vibeserve.roles.workbench import Workbench
+from vibeserve.sandbox import Exceeded
 from vibeserve.service import Server
 from vibeserve.skills import Scaffold, Skill, declared_parameters, pinned_values, resolve
 from vibeserve.workloads import Pool
@@ -348,7 +349,8 @@ def _screening_outcome(screening: Screening) -> Outcome:
     classes = {refusal.reason_class for refusal in screening.refusals}
     if "timed_out" in classes:
         return Outcome.TIMED_OUT
-    return Outcome.CRASHED if classes & {"died", "build_failed"} else Outcome.REJECTED
+    is_crash = classes & {"died", "build_failed", *(limit.value for limit in Exceeded)}
+    return Outcome.CRASHED if is_crash else Outcome.REJECTED
 
 
 def _outcome(record: Round, verdict: Verdict, decision: Decision) -> Round:

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from vibeserve.spec import Level
+
+
+class AuditScope(Enum):
+    """Which audits of the running server a certification holds (`vibeserve.live_audits`)."""
+
+    none = "none"
+    cheap = "cheap"
+    """repeated prompts, duplicates in flight, shared prefixes; start-up and impossible numbers come without saying"""
+    full = "full"
+    """off-distribution, other seeds, idleness, restart, damaged weights and the soak as well"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,19 +32,44 @@ class Schedule:
     """per start"""
     screen_window_s: float = 15.0
     soak_s: float = 0.0
+    audits: AuditScope = AuditScope.cheap
+    audit_budget_s: float = 60.0
+    """estimate of the audits' wall time without the soak, on two cores and a model of 135 M parameters"""
+    is_fresh_per_window: bool = False
+    """certification starts every server anew for every window"""
 
 
 SCHEDULES: dict[Level, Schedule] = {
     Level.quick: Schedule(
-        search_window_s=5.0, search_warmup_s=1.0, search_pairs=5,
-        certify_window_s=10.0, certify_warmup_s=2.0, certify_starts=1, certify_pairs=5, screen_window_s=10.0,
+        search_window_s=5.0,
+        search_warmup_s=1.0,
+        search_pairs=5,
+        certify_window_s=10.0,
+        certify_warmup_s=2.0,
+        certify_starts=1,
+        certify_pairs=5,
+        screen_window_s=10.0,
     ),
     Level.standard: Schedule(
-        search_window_s=8.0, search_warmup_s=2.0, search_pairs=8,
-        certify_window_s=20.0, certify_warmup_s=2.0, certify_starts=3, certify_pairs=3,
+        search_window_s=8.0,
+        search_warmup_s=2.0,
+        search_pairs=8,
+        certify_window_s=20.0,
+        certify_warmup_s=2.0,
+        certify_starts=3,
+        certify_pairs=3,
     ),
     Level.full: Schedule(
-        search_window_s=30.0, search_warmup_s=5.0, search_pairs=12,
-        certify_window_s=60.0, certify_warmup_s=5.0, certify_starts=3, certify_pairs=8, soak_s=600.0,
+        search_window_s=30.0,
+        search_warmup_s=5.0,
+        search_pairs=12,
+        certify_window_s=60.0,
+        certify_warmup_s=5.0,
+        certify_starts=3,
+        certify_pairs=8,
+        soak_s=600.0,
+        audits=AuditScope.full,
+        audit_budget_s=480.0,
+        is_fresh_per_window=True,
     ),
 }

@@ -326,7 +326,8 @@ class Tolerances:
     disagreement_margin_max_nats: float = 0.25
     far_disagreement_share_max: float = 0.001
     """share of tokens (at least one) that may reach that margin, but not twice it; 0 = none may"""
-    mean_margin_max_nats: float = 0.01
+    mean_margin_max_nats: float = 0.003
+    """over all tokens; four times that of the noisiest admissible precision (docs/accuracy.md)"""
     logprob_mean_max: float = 0.05
     logprob_p99_max: float = 0.3
     logprob_share: int = 8
@@ -366,6 +367,8 @@ class Evaluation:
     """replies re-scored per candidate in search; certification re-scores all"""
     min_effect: float = 0.02
     """smallest median gain that is accepted, as a share"""
+    startup_max_s: float = 300.0
+    """longest start-up of a certified runtime, from the start of its wall to readiness"""
     tolerances: Tolerances = field(default_factory=Tolerances)
 
 
@@ -401,6 +404,10 @@ class Sandbox:
     allow_none: bool = False
     """tier C, no wall at all: only by this explicit opt-out"""
     max_processes: int = 512
+    max_memory_gib: float = 0.0
+    """of one process tree; 0 = what a CPU target's hardware declares, at most 90% of the machine's"""
+    max_disk_gib: float = 16.0
+    """what one process tree may write to disk, its log included"""
     build_timeout_s: float = 300.0
 
 

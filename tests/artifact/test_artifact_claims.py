@@ -70,4 +70,4 @@ def test_one_refused_claim_outweighs_the_others() -> None:
     claims = judge_claims(certified, (replace(metric, baselines=(metric.baselines[0], slower)),))
     assert [claim.state for claim in claims] == [ClaimState.HOLDS, ClaimState.REFUSED]
     assert overall(claims) is ClaimState.REFUSED
-    assert [reason.reason_class for reason in claim_refusals(claims)] == ["claim_not_reproduced"]
+    assert [reason.reason_class for reason in claim_refusals(claims)] == ["regression"]

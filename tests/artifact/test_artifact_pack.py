@@ -23,6 +23,7 @@ from vibeserve.artifact import (
     unpack_runtime,
     verify_bytes,
 )
+from vibeserve.artifact.open import read_golden_seeds
 from vibeserve.artifact.provenance import slsa_predicate
 from vibeserve.artifact.schema import check_manifest_data, manifest_schema
 from vibeserve.artifact.sums import SumsError, parse_sums
@@ -40,8 +41,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def test_the_folder_holds_what_the_design_names(packaged: Packaged) -> None:
     names = {path.relative_to(packaged.path).as_posix() for path in packaged.path.rglob("*") if path.is_file()}
     assert names >= {
-        "manifest.json", "spec.yaml", "plan.json", "journal.jsonl", "report.html", "checkpoints.bundle", "SHA256SUMS",
-        "golden/seeds.json", "golden/replies.jsonl", "rounds/0001/proposal.json", "rounds/0001/verdict.json",
+        "manifest.json", "spec.yaml", "plan.json", "journal.jsonl", "report.html", "VERDICT.md",
+        "checkpoints.bundle", "SHA256SUMS", "golden/seeds.json", "golden/replies.jsonl",
+        "rounds/0001/proposal.json", "rounds/0001/verdict.json",
         "rounds/0001/measurements.json", "rounds/0001/change.patch", "runtime/runtime/model.py", "runtime/service.yaml",
         "runtime/README.md", "runtime/requirements.lock", "runtime/tests/test_runtime.py", "runtime/Dockerfile",
         "runtime/LICENSE", "runtime/NOTICE", "runtime/sbom.cdx.json",
@@ -166,6 +168,15 @@ def test_an_uncertified_run_without_golden_data_is_packaged_too(tmp_path: Path) 
     assert verify_bytes(packaged.path) == []
     with pytest.raises(SpecError, match="holds no golden data"):
         read_golden(packaged.path)
+
+
+def test_seeds_that_cannot_be_read_are_not_taken_for_none(packaged: Packaged) -> None:
+    assert read_golden_seeds(packaged.path) == {"c8/0": 7}
+    (packaged.path / "golden/seeds.json").write_text('{"seeds": {"c8/0": "many"}}')
+    with pytest.raises(SpecError, match=r"seeds\.json holds no seeds that can be read: invalid literal"):
+        read_golden_seeds(packaged.path)
+    (packaged.path / "golden/seeds.json").unlink()
+    assert read_golden_seeds(packaged.path) == {}
 
 
 def test_a_manifest_outside_its_schema_is_not_written(tmp_path: Path) -> None:

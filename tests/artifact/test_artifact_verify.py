@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from artifact_samples import package_sample, sample_manifest, sample_metric
 
 from vibeserve.artifact import Packaged, verify_bytes
 from vibeserve.artifact.claims import ClaimState
-from vibeserve.artifact.junit import junit_text
 from vibeserve.artifact.sums import SUMS_NAME, render_sums
-from vibeserve.artifact.verify import Verification, hardware_difference, main, verification_data, verify
+from vibeserve.artifact.verification import Verification, hardware_difference, verification_data, verify
+from vibeserve.artifact.verify import main
 from vibeserve.core.manifest import VerifyResult
 from vibeserve.core.nouns import Refusal
 from vibeserve.errors import InfraError, RefusedError, SpecError
@@ -124,7 +122,8 @@ class Machine:
         self.calls.append("identity")
         return self._hardware
 
-    def reverify(self, artifact: Path, level: str) -> VerifyResult:
+    def reverify(self, known: Verification, artifact: Path) -> VerifyResult:
+        level = known.level
         self.calls.append(level)
         if self.error:
             raise self.error
@@ -133,7 +132,7 @@ class Machine:
             level=level, metrics=metrics, accuracy=self.accuracy, reasons=self.reasons, judged_by=self.judged_by
         )
 
-    def verify(self, artifact: Path, *, level: str = "performance") -> Verification:
+    def verify(self, artifact: Path, *, level: str | None = "performance") -> Verification:
         return verify(artifact, level=level, identity=self.identity, reverify=self.reverify)
 
 
@@ -159,12 +158,12 @@ def test_a_claim_that_holds(packaged: Packaged) -> None:
 def test_a_claim_that_does_not(packaged: Packaged) -> None:
     done = Machine(peer=110.0).verify(packaged.path)
     assert (done.status, done.exit_code, done.performance) == ("refused", 3, ClaimState.REFUSED)
-    assert [item.reason_class for item in done.reasons] == ["claim_not_reproduced"]
+    assert [item.reason_class for item in done.reasons] == ["regression"]
 
 
 def test_other_hardware_is_not_compared(packaged: Packaged) -> None:
     machine = Machine(hardware=HARDWARE | {"cpu_model": "EPYC"})
-    done = machine.verify(packaged.path, level="full")
+    done = machine.verify(packaged.path, level=None)
     assert machine.calls == ["identity", "accuracy"]
     assert (done.status, done.exit_code) == ("certified", 0)
     assert 'performance: not_comparable (cpu_model "Xeon" there, "EPYC" here)' in done.line
@@ -232,15 +231,6 @@ def test_a_hardware_difference_names_the_facts() -> None:
     assert hardware_difference({"a": 1, "b": 2, "c": 3}, {}) == "a 1 there, null here; b 2 there, null here and 1 more"
 
 
-def test_junit_has_a_case_per_level(packaged: Packaged) -> None:
-    suite = ElementTree.fromstring(junit_text(Machine(peer=110.0).verify(packaged.path)))
-    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "0")
-    failure = suite.find("testcase[@name='performance']/failure")
-    assert failure is not None and failure.get("type") == "claim_not_reproduced"
-    suite = ElementTree.fromstring(junit_text(Machine().verify(packaged.path, level="bytes")))
-    assert (suite.get("failures"), suite.get("skipped")) == ("0", "2")
-
-
 def test_the_command_line(packaged: Packaged, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     latest = str(packaged.path.parent / "latest")
     junit = tmp_path / "junit.xml"
@@ -249,9 +239,7 @@ def test_the_command_line(packaged: Packaged, capsys: pytest.CaptureFixture[str]
     assert out.startswith("certified: sample 0123456789abcdef level quick; bytes ok") and out.count("\n") == 1
     assert junit.is_file()
     append("golden/replies.jsonl")(packaged.path)
-    started = time.monotonic()
     assert main([latest, "--json"]) == 3
-    assert time.monotonic() - started < 5
     data = json.loads(capsys.readouterr().out)
     assert data["status"] == "refused"
     assert [(item["class"], item["file"]) for item in data["reasons"]] == [("digest_mismatch", "golden/replies.jsonl")]
@@ -263,13 +251,18 @@ def test_a_wrong_command_line_is_a_spec_error(argv: list[str]) -> None:
         main(argv)
 
 
-def test_the_byte_level_imports_nothing_heavy(packaged: Packaged) -> None:
+def test_the_byte_level_imports_nothing_heavy(packaged: Packaged, tmp_path: Path) -> None:
+    """Under 5 s because it only reads and hashes; speed itself is no test's outcome."""
     import subprocess
 
+    heavy = {"torch", "transformers", "numpy", "hydra", "jinja2", "jsonschema", "aiohttp", "yaml", "cuda"}
     code = (
-        "import sys; from vibeserve.artifact.commands import verify; code = verify(sys.argv[1:])\n"
-        "assert not {'torch', 'transformers', 'jinja2', 'jsonschema', 'aiohttp', 'yaml'} & set(sys.modules)\n"
+        "import sys; from vibeserve.cli.main import main; code = main(['verify', *sys.argv[1:]])\n"
+        f"loaded = {heavy!r} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
         "sys.exit(code)"
     )
-    argv = [sys.executable, "-c", code, str(packaged.path), "--level", "bytes"]
-    assert subprocess.run(argv, check=False, capture_output=True).returncode == 0
+    options = ["--level", "bytes", "--junit", str(tmp_path / "j.xml"), "--summary", str(tmp_path / "s.md"), "--json"]
+    argv = [sys.executable, "-c", code, str(packaged.path), *options]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -126,6 +126,20 @@ def test_engines_and_the_framework_are_found_however_they_are_imported(workspace
         ("import pandas", "foreign_import"),
         ("from tests import helper", "foreign_import"),
         ("import os\nos.nice(-20)", "scheduling"),
+        ("import os\nos._exit(0)", "exit_status"),
+        # under another name
+        ("import os\no = os\no.system('ls')", "process"),
+        ("import os\na, b = os, 1\na.setsid()", "detached_process"),
+        ("import os\ndef f(o=os):\n    o.kill(1, 9)", "process"),
+        ("import time\nclock = watch = time\nwatch.time = f", "clock_patch"),
+        ("from importlib import import_module\nload = import_module\nload(name)", "dynamic_code"),
+        # not written down
+        ("import os\ncall = getattr(os, name)", "dynamic_code"),
+        ("import os\nreach = getattr\nreach(os, name)", "dynamic_code"),
+        ("import os\nnext(map(getattr, [os], names))", "dynamic_code"),
+        ("import os\nos.__dict__['system']", "dynamic_code"),
+        ("import operator, os\noperator.attrgetter('system')(os)", "dynamic_code"),
+        ("import operator, os\noperator.methodcaller(name)(os)", "dynamic_code"),
         ("TEXT = '" + "x" * 9000 + "'", "blob"),
         ("TABLE = [" + "1, " * 600 + "]", "blob"),
         ("def broken(:", "syntax"),
@@ -174,6 +188,9 @@ def test_replies_kept_by_prompt_are_refused(workspace: Path, source: str) -> Non
         "import torch\ntorch.backends.mkldnn.enabled = True",
         "'''Reads /etc/passwd? No: this is text for people.'''",
         "import multiprocessing\nimport threading",
+        "import os\npath = os.path\npath.join('a', 'b')",
+        "import operator\nsorted(items, key=operator.attrgetter('index'))",
+        "def f(self):\n    return getattr(self, name), self.__dict__",
         "from . import spans\nfrom runtime.model import Model",
     ],
 )
@@ -197,6 +214,28 @@ def test_the_runtimes_own_tests_may_use_test_tools_but_no_engine(workspace: Path
 
 
 @pytest.mark.parametrize(
+    "source",
+    [
+        "import os\nos._exit(0)",
+        "import sys\nsys.exit()",
+        "raise SystemExit(0)",
+        "import os\nleave = os._exit\nleave(0)",
+        "import pytest\npytest.exit('done', returncode=0)",
+        "import pytest\npytest.exit('done', code)",
+        "def pytest_sessionfinish(session, exitstatus):\n    session.exitstatus = 0",
+        "import atexit\natexit.register(f)",
+    ],
+)
+def test_the_runtimes_own_tests_do_not_decide_how_they_end(workspace: Path, source: str) -> None:
+    assert classes_of(workspace, source, name="tests/test_api.py") == {"exit_status"}
+
+
+def test_a_test_run_without_its_model_may_stop_with_a_failure(workspace: Path) -> None:
+    source = "import pytest\npytest.exit('no model', returncode=2)\npytest.exit('no model')\n"
+    assert classes_of(workspace, source, name="tests/conftest.py") == set()
+
+
+@pytest.mark.parametrize(
     ("source", "expected"),
     [
         ("#include <sys/socket.h>", "outbound_connection"),
@@ -204,6 +243,7 @@ def test_the_runtimes_own_tests_may_use_test_tools_but_no_engine(workspace: Path
         ("void f() { std::ifstream in(\"x\"); }", "file_access"),
         ("const char* p = \"/dev/shm/x\";", "file_access"),
         ("void f() { getenv(\"X\"); }", "environment_probe"),
+        ("void f() { std::exit(0); }", "exit_status"),
         ("void f() { dlopen(\"x\", 1); }", "system_library"),
         ("void f() { asm volatile(\"syscall\"); }", "native_code"),
         ("void f() { syscall(SYS_connect, 1); }", "native_code"),

@@ -8,7 +8,7 @@ import pytest
 from load_samples import PIECES, requests, text_bundle
 
 from vibeserve.benchmark import Contender, interleave, window_metrics
-from vibeserve.benchmark.interleaving import Slice, orders, pressured_pairs
+from vibeserve.benchmark.interleaving import Slice, orders
 from vibeserve.client import LoadSession
 from vibeserve.client.stub import Script, StubServer
 from vibeserve.core.nouns import LoadPoint
@@ -31,6 +31,7 @@ class FakeServer:
     name: str
     world: World
     dies_at_s: float = float("inf")
+    outcome: str = "died"
 
     def pause(self) -> None:
         self.world.events.append(f"{self.name}.server.pause")
@@ -40,6 +41,9 @@ class FakeServer:
 
     def poll(self) -> int | None:
         return -11 if self.world.now_s >= self.dies_at_s else None
+
+    def cpu_s(self) -> float:
+        return 0.0
 
     def log_tail(self) -> str:
         return "Segmentation fault"
@@ -180,13 +184,6 @@ def test_every_slice_carries_the_machine_s_facts() -> None:
     assert a[0].facts["sentinel_4k_gb_s"] > 0
     assert a[0].facts["sentinel_huge_gb_s"] == b[0].facts["sentinel_huge_gb_s"], "read once a pair"
     assert a[0].facts["psi_share"] >= 0
-
-
-def test_pairs_that_began_under_pressure_are_found() -> None:
-    def slice_(pair: int, share: float) -> Slice:
-        return Slice(contender="a", pair=pair, position=0, start_s=0, end_s=1, facts={"psi_share": share})
-
-    assert pressured_pairs([[slice_(0, 0.1), slice_(1, 0.6)], [slice_(2, 0.7)]], max_share=0.5) == [1, 2]
 
 
 def test_two_stubs_side_by_side_show_their_scripted_ratio() -> None:

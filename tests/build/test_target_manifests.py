@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from loop_fakes import WRONG_TOKENS
 
-from vibeserve.build.manifests import NOT_RUN, authorship, make_manifest, not_run, num_candidates, round_records
+from vibeserve.build.manifests import authorship, make_manifest, not_run, num_candidates, round_records
 from vibeserve.certification import Certification
 from vibeserve.checkpoint import CheckpointStore
 from vibeserve.core.documents import digest_of
-from vibeserve.core.manifest import BaselineValue, MetricResult
+from vibeserve.core.manifest import AuditResult, BaselineValue, MetricResult, Selection
 from vibeserve.core.nouns import (
     Candidate,
     Decision,
@@ -99,7 +99,7 @@ def run(tmp_path: Path, spec: Spec) -> Any:
     journal.append("opened", {})
     journal.append("tier", "A")
     store = CheckpointStore(tmp_path / "store.git")
-    model = SimpleNamespace(digest="w" * 64)
+    model = SimpleNamespace(digest="w" * 64, path=tmp_path / "model")
     yield SimpleNamespace(plan=plan, journal=journal, facts=probe(), model=lambda: model, store=lambda: store)
     journal.close()
 
@@ -164,18 +164,60 @@ def test_a_refused_winner_is_uncertified_for_that_reason_alone(run: Any, workspa
 
 
 def test_what_was_not_run_is_listed(run: Any, spec: Spec) -> None:
-    assert not_run(run) == (*NOT_RUN, "loads c1, c16 (evaluation.loads=all)")
+    result = Certification(verdict=PASSED, not_run=("soak with drift tests",))
+    assert not_run(run, result) == ("soak with drift tests", "loads c1, c16 (evaluation.loads=all)")
     spec.evaluation = Evaluation(clock=ClockKind.fake, window_scale=0.1, loads="all")
-    assert not_run(run) == (
-        *NOT_RUN, "search decisions on measured time: they came from a fake clock",
+    assert not_run(run, result) == (
+        "soak with drift tests", "search decisions on measured time: they came from a fake clock",
         "windows of the level's length: scaled by 0.1, not quotable",
     )  # fmt: skip
 
 
-def test_a_full_run_does_not_claim_what_this_version_lacks(run: Any, spec: Spec) -> None:
+def test_a_full_run_that_left_nothing_out_lists_nothing(run: Any, spec: Spec) -> None:
     spec.budget.level = Level.full
     spec.evaluation.loads = "all"
-    assert not_run(run) == NOT_RUN
+    assert not_run(run, Certification(verdict=PASSED)) == ()
+
+
+# -- audits, and the number that chose the winner
+
+
+def test_audits_are_in_the_manifest(run: Any, workspace: Path) -> None:
+    audit = AuditResult(name="repeated_prompt", passed=True, text="1.01 times as fast", figures={"ratio": 1.01})
+    result = Certification(verdict=PASSED, metrics=(headline(value("a")),), audits=(audit,))
+    assert manifest_of(run, workspace, result).audits == (audit,)
+
+
+def chosen_at(selected: float, **changes: Any) -> Entry:
+    metrics = {"candidate": {"output_throughput": selected}, "incumbent": {"output_throughput": 1.0}}
+    return entry(2, Outcome.ACCEPTED, origin="component:x", ratio=2.0, metrics=metrics, **changes)
+
+
+def test_the_number_of_the_round_that_chose_the_winner_stands_beside_the_certified_one(
+    run: Any, workspace: Path
+) -> None:
+    result = Certification(verdict=PASSED, metrics=(headline(value("a")),))
+    entries = (entry(0, Outcome.BASELINE), chosen_at(10.0), entry(3, Outcome.REJECTED, metrics={"candidate": {}}))
+    selection = manifest_of(run, workspace, result, *entries).selection
+    assert selection == Selection(
+        metric="output_throughput", unit="tok/s", load="c4", selected=10.0, certified=8.0, ratio=0.8
+    )
+
+
+def test_of_a_latency_the_ratio_is_turned(run: Any, workspace: Path) -> None:
+    row = replace(headline(value("a")), name="ttft_p50", direction=Direction.MIN)
+    metrics = {"candidate": {"ttft_p50": 4.0}}
+    won = entry(2, Outcome.ACCEPTED, origin="component:x", ratio=2.0, metrics=metrics)
+    selection = manifest_of(run, workspace, Certification(verdict=PASSED, metrics=(row,)), won).selection
+    assert selection is not None and selection.ratio == 0.5
+
+
+def test_where_the_search_measured_nothing_there_is_no_number_beside(run: Any, workspace: Path, spec: Spec) -> None:
+    result = Certification(verdict=PASSED, metrics=(headline(value("a")),))
+    assert manifest_of(run, workspace, result).selection is None
+    assert manifest_of(run, workspace, result, chosen_at(math.nan)).selection is None
+    spec.evaluation.clock = ClockKind.fake
+    assert manifest_of(run, workspace, result, chosen_at(10.0)).selection is None
 
 
 # -- authorship

@@ -7,7 +7,7 @@ from dataclasses import replace
 from artifact_samples import sample_manifest, sample_metric
 
 from vibeserve.build.target import RunSummary, describe
-from vibeserve.core.manifest import BaselineValue, GoalResult
+from vibeserve.core.manifest import AuditResult, BaselineValue, GoalResult, Selection
 from vibeserve.core.nouns import Refusal
 
 
@@ -50,9 +50,9 @@ def test_reasons_and_what_is_missing_are_told() -> None:
     lines = describe(sample_manifest(status="uncertified", reasons=(reason,), goals=goals, metrics=(metric,)))
     assert lines[2:] == [
         "            a 1 (naive, same_bytes): 9, ratio 13.333, screened",
-        "goal        ttft_p50 at c8 against naive: no value: missed",
+        "goal        ttft_p50 at c8 against naive: too few (p50 needs 5 samples, the slowest not failed): missed",
         "goal        peak_memory at c8: 2.5 GiB, limit 2: missed",
-        "goal        ttft_p99 at c8: no value, limit 50: missed",
+        "goal        ttft_p99 at c8: too few (p99 needs 662 samples, the slowest not failed), limit 50: missed",
         "refused     baseline/missing_baseline: required baseline 'a' was not measured",
     ]
 
@@ -60,3 +60,14 @@ def test_reasons_and_what_is_missing_are_told() -> None:
 def test_a_run_that_measured_nothing_has_no_headline() -> None:
     lines = describe(sample_manifest(status="uncertified", metrics=(), goals=()))
     assert lines == ["uncertified sample 0123456789abcdef, level quick, assembled"]
+
+
+def test_audits_and_the_number_that_chose_the_winner_are_lines() -> None:
+    audits = (AuditResult(name="soak", passed=True, text="steady"), AuditResult(name="possible", passed=False, text=""))
+    selection = Selection(
+        metric="output_throughput", unit="tok/s", load="c8", selected=150.0, certified=120.0, ratio=0.8
+    )
+    lines = describe(sample_manifest(audits=audits, selection=selection, candidates_tried=9))
+    assert "audits      1 of 2 passed; not possible" in lines
+    told = "output_throughput at c8: 150 tok/s in the search, certified 120 (x0.800)"
+    assert f"selection   {told}; 9 candidates tried" in lines

@@ -112,6 +112,41 @@ def test_a_bundle_can_be_fetched_anywhere(workspace: Path, tmp_path: Path) -> No
         store.bundle(tmp_path / "x.bundle", run="run-9")
 
 
+def test_a_bundle_is_taken_in_again(workspace: Path, tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path / "store.git")
+    sha = store.commit(workspace, parent=None, message="m", ref="run-1/r0")
+    store.bundle(tmp_path / "c.bundle")
+    other = CheckpointStore(tmp_path / "other.git")
+    other.restore(tmp_path / "c.bundle")
+    assert other.refs() == {"run-1/r0": sha}
+    other.checkout(sha, tmp_path / "out")
+    assert digest_tree(tmp_path / "out") == digest_tree(workspace)
+
+
+def git(folder: Path, *arguments: str, data: bytes = b"") -> str:
+    who = [word for key in ("user.name=x", "user.email=x@x") for word in ("-c", key)]
+    done = subprocess.run(["git", *who, "-C", str(folder), *arguments], input=data, capture_output=True, check=True)
+    return done.stdout.decode().strip()
+
+
+@pytest.mark.parametrize(("mode", "place"), [("100644", b".."), ("120000", b"runtime"), ("100644", b".git")])
+def test_a_forged_tree_is_not_checked_out(tmp_path: Path, mode: str, place: bytes) -> None:
+    forged = tmp_path / "forged"
+    subprocess.run(["git", "init", "-q", str(forged)], check=True)
+    blob = git(forged, "hash-object", "-w", "--stdin", data=b"print()\n")
+    inner = git(forged, "mktree", data=f"{mode} blob {blob}\tevil.py\n".encode())
+    raw = b"40000 " + place + b"\0" + bytes.fromhex(inner)
+    tree = git(forged, "hash-object", "-t", "tree", "-w", "--stdin", "--literally", data=raw)
+    commit = git(forged, "commit-tree", tree, data=b"m")
+    git(forged, "update-ref", "refs/vibeserve/run-1/r0", commit)
+    git(forged, "bundle", "create", str(tmp_path / "c.bundle"), "refs/vibeserve/run-1/r0")
+    store = CheckpointStore(tmp_path / "store.git")
+    store.restore(tmp_path / "c.bundle")
+    with pytest.raises(RefusedError, match=r"evil\.py' \(mode \d+\), which is no file of a workspace"):
+        store.checkout(commit, tmp_path / "deep/out")
+    assert not list(tmp_path.rglob("evil.py"))
+
+
 def test_planted_hooks_and_configuration_do_not_run(workspace: Path, tmp_path: Path) -> None:
     mark = tmp_path / "PWNED"
     subprocess.run(["git", "init", "-q", str(workspace)], check=True)

@@ -6,10 +6,13 @@ import json
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from ci_steps import github_jobs
 from e2e_project import COMMAND_TIMEOUT_S, Project, kill_group
 
 from vibeserve.artifact.manifest import read_manifest
@@ -30,6 +33,9 @@ def test_the_run_is_certified_and_says_so(finished: Project) -> None:
     assert [goal["metric"] for goal in manifest["goals"]] == ["output_throughput", "peak_memory"]
     assert manifest["candidates_tried"] == 3
     assert manifest["sandbox_tier"] in ("A", "B")
+    seen = manifest["environment"]
+    assert (seen["sandbox_tier"], seen["lock_digest"]) == (manifest["sandbox_tier"], manifest["digests"]["lock"])
+    assert seen["cpu_model"] == manifest["hardware"]["cpu_model"] and seen["wall_s"] > 0
 
 
 def test_the_headline_has_the_required_baseline_with_an_interval(finished: Project) -> None:
@@ -57,7 +63,7 @@ def test_the_artifact_is_whole(finished: Project) -> None:
     present = {path.relative_to(finished.artifact).as_posix() for path in finished.artifact.rglob("*")}
     expected = {
         "manifest.json", "spec.yaml", "plan.json", "journal.jsonl", "checkpoints.bundle", "SHA256SUMS", "report.html",
-        "golden/seeds.json", "golden/replies.jsonl", "runtime/README.md", "runtime/requirements.lock",
+        "VERDICT.md", "golden/seeds.json", "golden/replies.jsonl", "runtime/README.md", "runtime/requirements.lock",
         "runtime/Dockerfile", "runtime/LICENSE", "runtime/NOTICE", "runtime/sbom.cdx.json", "runtime/service.yaml",
         "runtime/runtime/__main__.py", "runtime/runtime/assembly.json", "runtime/tests/conftest.py",
     }  # fmt: skip
@@ -150,18 +156,30 @@ def test_an_untouched_copy_passes_the_byte_level_anywhere(
 
 
 def test_the_packaged_runtime_passes_the_gates_again_in_another_folder(finished: Project, tmp_path: Path) -> None:
+    """By the step of `docs/ci/github.yml`: fresh seeds, and what the runtime compiles is compiled anew."""
     copy = tmp_path / "elsewhere"
     shutil.copytree(finished.artifact, copy)
-    done = finished.command(
-        "verify", str(copy), "--level", "accuracy", "--json", "--junit", str(tmp_path / "junit.xml")
+    job = github_jobs()["accuracy"]
+    done = replace(job, script=f"{job.script} --json").run(
+        tmp_path, tree=finished.tree, ARTIFACT=str(copy), VIBESERVE_CACHE=str(finished.cache)
     )
     answer = json.loads(done.stdout)
     assert (done.returncode, answer["status"], answer["reasons"]) == (0, "certified", []), done.stderr
     assert answer["verified_level"] == "accuracy"
     assert answer["accuracy"]["top1_agreement"] >= 0.97
-    assert answer["performance"] == "not_run"
+    assert (answer["performance"], answer["against"]) == ("not_run", [])
     assert "accuracy top-1" in answer["verdict"]
-    assert 'failures="0"' in (tmp_path / "junit.xml").read_text()
+    assert 'failures="0"' in (tmp_path / "verify.xml").read_text()
+    known = json.loads((copy / "golden/seeds.json").read_text())["seeds"]
+    fresh = answer["fresh"]
+    assert fresh["seeds"].keys() == known.keys() and not set(fresh["seeds"].values()) & set(known.values())
+    assert all(name.endswith(".so") for name in fresh["built"])
+    assert bool(fresh["built"]) == has_build(copy)
+
+
+def has_build(artifact: Path) -> bool:
+    """Whether the packaged runtime compiles anything."""
+    return yaml.safe_load((artifact / "runtime/service.yaml").read_text()).get("build") is not None
 
 
 # -- serve

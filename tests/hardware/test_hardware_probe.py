@@ -11,7 +11,7 @@ import pytest
 
 from vibeserve.hardware import HardwareFacts, identity, mismatch, probe
 from vibeserve.hardware.facts import GpuFacts
-from vibeserve.hardware.probe import _cpu, _selected, probe_gpus
+from vibeserve.hardware.probe import _cpu, _governors, _selected, probe_gpus
 from vibeserve.spec import Hardware
 
 FACTS = HardwareFacts(
@@ -51,6 +51,15 @@ def test_cpuinfo_of_x86_and_arm() -> None:
 def test_the_selected_word_of_a_kernel_switch() -> None:
     assert _selected("always [madvise] never\n") == "madvise"
     assert _selected("") == ""
+
+
+def test_the_governors_of_the_cpus_that_may_be_used(tmp_path: Path) -> None:
+    for cpu, governor in enumerate(("performance", "powersave", "performance")):
+        (tmp_path / f"cpu{cpu}/cpufreq").mkdir(parents=True)
+        (tmp_path / f"cpu{cpu}/cpufreq/scaling_governor").write_text(f"{governor}\n")
+    assert _governors(tmp_path, (0, 2)) == "performance"
+    assert _governors(tmp_path, (0, 1)) == "performance, powersave"
+    assert _governors(tmp_path, (7,)) == ""
 
 
 def test_a_lower_limit_of_the_control_group_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,8 @@ def test_a_scaffold_that_does_not_start(target: Path, capsys: pytest.CaptureFixt
     document = deep(capsys, code=3)
     assert document["not_run"] == ["replies"]
     (scaffold,) = [step for step in document["steps"] if step["name"] == "scaffold"]
-    assert not scaffold["is_ok"] and scaffold["details"], "why it did not start is said"
+    assert not scaffold["is_ok"] and "start/died" in scaffold["details"][0]
+    assert scaffold["details"][-1].endswith("ZeroDivisionError: division by zero")
 
 
 @pytest.mark.slow

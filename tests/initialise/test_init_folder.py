@@ -65,16 +65,18 @@ def test_weights_inside_the_repository_travel_with_it(
 def test_a_folder_without_weights_gives_seeded_ones(
     repository: Path, vibeserve: Command, model_folder: ModelFolder
 ) -> None:
-    folder = model_folder({**MAMBA2, "hidden_act": "gelu", "vocab_size": 50288, "bos_token_id": 3})
+    said = {"hidden_act": "gelu", "use_bias": True, "time_step_limit": [0.001, 8.0], "quirks": {"depth": 2}}
+    folder = model_folder({**MAMBA2, **said, "vocab_size": 50288, "bos_token_id": 3})
     printed = vibeserve("init", "mamba", "--from", str(folder), FAST)
     assert "note: vocab_size 50288: 2048 here, for a tokenizer of its own" in printed
-    assert "note: left at the architecture's defaults: hidden_act" in printed
+    assert "note: left at the architecture's defaults: quirks" in printed
     target = read(repository, "mamba")
     assert target["model"]["source"] == {
         "kind": "seeded",
         "config": {
             "hidden_size": 64, "num_heads": 8, "head_dim": 16, "state_size": 16, "n_groups": 1,
-            "num_hidden_layers": 2, "chunk_size": 64, "vocab_size": 2048,
+            "num_hidden_layers": 2, "chunk_size": 64, "hidden_act": "gelu", "use_bias": True,
+            "time_step_limit": [0.001, 8.0], "vocab_size": 2048,
         },
     }  # fmt: skip
     # the folder above, because `model` says nothing

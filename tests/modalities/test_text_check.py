@@ -63,8 +63,8 @@ def classes(replies: Sequence[ReplyDistances], tolerances: Tolerances = WITHOUT_
 
 
 def test_agreement_at_the_limit_passes_and_one_below_is_refused() -> None:
-    assert classes(with_margins([0.1] * 3 + [0.0] * 97)) == []
-    refusals, figures = found(with_margins([0.1] * 4 + [0.0] * 96), WITHOUT_LOGPROBS)
+    assert classes(with_margins([0.05] * 3 + [0.0] * 97)) == []
+    refusals, figures = found(with_margins([0.05] * 4 + [0.0] * 96), WITHOUT_LOGPROBS)
     assert [refusal.text for refusal in refusals] == ["top-1 agreement 0.9600, at least 0.97 is required (100 tokens)"]
     assert figures["num_disagreements"] == 4 and figures["num_tokens"] == 100 and figures["num_replies"] == 1
 
@@ -86,14 +86,24 @@ def test_a_declared_share_of_far_disagreements_is_allowed_below_twice_the_margin
 
 
 def test_the_mean_margin_is_a_limit_that_a_target_may_bound_itself() -> None:
-    rows = with_margins([0.2] * 3 + [0.0] * 97)
-    refusals, figures = found(rows, replace(WITHOUT_LOGPROBS, mean_margin_max_nats=0.005))
+    rows = with_margins([0.09] * 3 + [0.0] * 97)
+    refusals, figures = found(rows, replace(WITHOUT_LOGPROBS, mean_margin_max_nats=0.002))
     assert [(refusal.reason_class, refusal.text) for refusal in refusals] == [
-        ("wrong_tokens", "margin_mean is 0.006 nats, at most 0.005 is allowed (100 values)")
+        ("wrong_tokens", "margin_mean is 0.0027 nats, at most 0.002 is allowed (100 values)")
     ]
-    assert figures["mean_margin"] == figures["margin_mean"] == pytest.approx(0.006)
-    assert classes(rows, replace(WITHOUT_LOGPROBS, limits={"margin/mean": 0.005})) == ["wrong_tokens"]
+    assert figures["mean_margin"] == figures["margin_mean"] == pytest.approx(0.0027)
+    assert classes(rows, replace(WITHOUT_LOGPROBS, limits={"margin/mean": 0.002})) == ["wrong_tokens"]
     assert classes(rows) == []
+
+
+def test_many_near_disagreements_are_refused_together_where_none_of_them_is_far() -> None:
+    """Speculation that is verified loosely: agreement is fine, no token is far off, and yet it is not the model's."""
+    loose = with_margins(*[[0.2] * 2 + [0.0] * 98 for _ in range(8)])
+    refusals, figures = found(loose, WITHOUT_LOGPROBS)
+    assert figures["top1_agreement"] == 0.98 and figures["num_far_disagreements"] == 0
+    assert [refusal.text for refusal in refusals] == [
+        "margin_mean is 0.004 nats, at most 0.003 is allowed (800 values)"
+    ]
 
 
 def test_wrong_first_tokens_are_named_as_such() -> None:

@@ -119,10 +119,7 @@ CHEATS: dict[str, tuple[str, str, Callable[[Reply, Any], Reply]]] = {
     "other text": ("stream", "text_ids_mismatch", other_text),
     "early chunk": ("stream", "fake_first_token", early_chunk),
     "burst at the end": ("stream", "fake_first_token", burst),
-    "constant first token": ("stream", "fake_first_token", constant_first),
     "echo": ("accuracy", "echo", echo),
-    "echo of the middle": ("accuracy", "echo", echo_middle),
-    "stale": ("accuracy", "stale", stale),
     "no finish reason": (
         "lengths",
         "wrong_finish_reason",
@@ -145,9 +142,11 @@ def test_one_bad_reply_among_many_is_enough(name: str, honest: list[Reply], toke
     assert reason_class in found([cheat(honest[0], tokenizer), *honest[1:]], tokenizer)
 
 
-def test_a_few_equal_replies_may_be_loops_of_a_small_model(honest: list[Reply], tokenizer: Any) -> None:
-    repeated = [stale(reply, tokenizer) for reply in honest[:2]]
-    assert found([*repeated, *honest[2:]], tokenizer) == set()
+@pytest.mark.parametrize("copied", [stale, echo_middle, constant_first])
+def test_what_may_be_honest_is_left_to_the_re_scoring(copied: Any, honest: list[Reply], tokenizer: Any) -> None:
+    """Two random layers behind a shared prefix gave 147 equal replies of 421; an edit of code is a piece of its prompt;
+    JSON begins with a brace."""
+    assert found([copied(reply, tokenizer) for reply in honest], tokenizer) == set()
 
 
 def test_text_says_what_was_found_and_leaks_no_prompt(honest: list[Reply], tokenizer: Any) -> None:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from artifact_samples import sample_manifest, sample_metric
 
+from vibeserve.core.manifest import AuditResult, Selection
 from vibeserve.core.nouns import Refusal
 from vibeserve.report import charts, render_report, svg
 
@@ -185,3 +186,17 @@ def test_ticks_are_round_and_inside() -> None:
     assert svg.log_ticks(1.1, 1.9) == pytest.approx([1.2, 1.4, 1.6, 1.8])
     low, high = svg.bounds([3.0, 3.0])
     assert low < 3.0 < high
+
+
+def test_audits_and_the_number_that_chose_the_winner_are_told() -> None:
+    audits = (
+        AuditResult(name="repeated_prompt", passed=True, text="1.01 [0.98, 1.03] times as fast"),
+        AuditResult(name="soak", passed=False, text="memory <grew> by 30%"),
+    )
+    selection = Selection(
+        metric="output_throughput", unit="tok/s", load="c8", selected=150.0, certified=120.0, ratio=0.8
+    )
+    text = Page(render_report(sample_manifest(audits=audits, selection=selection))).text
+    assert "repeated prompt" in text and "memory <grew> by 30%" in text
+    assert "150 tok/s in the round that chose the winner among" in text and "0.8x" in text
+    assert "Audits of the running server" not in Page(render_report(sample_manifest())).text

@@ -18,7 +18,11 @@ from vibeserve.core.nouns import METRICS, Reply
 from vibeserve.errors import ServerError
 from vibeserve.roles import evaluator as evaluator_module
 from vibeserve.roles.evaluator import Entrant, Evaluator, Series, merged
+from vibeserve.spec import Budget, Level, Spec
 from vibeserve.workloads import Pool
+
+QUICK = Spec(budget=Budget(level=Level.quick))
+"""the level that takes a noisy machine as it is"""
 
 
 @dataclass
@@ -60,7 +64,7 @@ class FakeBench:
     spans: list[dict[str, float]] = field(default_factory=lambda: [{"queue": 1.0}, {"queue": 2.0, "prefill": 3.0}])
     bundle: Any = field(default_factory=text_bundle)
     metrics: Any = field(default_factory=lambda: METRICS)
-    plan: Any = field(default_factory=lambda: SimpleNamespace(engine_cpus=()))
+    plan: Any = field(default_factory=lambda: SimpleNamespace(engine_cpus=(), spec=QUICK))
     lease: RecordingLease = field(default_factory=RecordingLease)
 
     def session(self, server: FakeServer, **_: Any) -> FakeSession:

@@ -18,7 +18,7 @@ from vibeserve.modalities.probes import ProbeCheck, ProbeReport
 from vibeserve.modalities.text import PROBES
 from vibeserve.roles import judge as judge_module
 from vibeserve.roles.judge import SCREEN_CHECKS, Judge
-from vibeserve.sandbox import Finished
+from vibeserve.sandbox import Finished, Resources
 from vibeserve.spec import Model, Sandbox, Spec, TargetInfo, Tier, Workload
 
 
@@ -28,6 +28,8 @@ class FakeBench:
     build_error: Exception | None = None
     serve_error: Exception | None = None
     server: Any = field(default_factory=lambda: FakeServer("r01a1"))
+    left: list[Refusal] = field(default_factory=list)
+    resources: Resources = field(default_factory=Resources)
 
     def __post_init__(self) -> None:
         model = self.run_dir / "model"
@@ -41,6 +43,9 @@ class FakeBench:
         self.plan = SimpleNamespace(spec=spec, client_cpus=(0,))
         self.bundle = open_bundle(bundle_ref(spec, model_dir=model))
         self.host = SimpleNamespace(join_argv=lambda *_, **__: [], probe=lambda: SimpleNamespace(num_cpus=1))
+
+    def untidiness(self, name: str) -> list[Refusal]:
+        return self.left
 
     def build(self, workspace: Path) -> None:
         if self.build_error:
@@ -261,3 +266,9 @@ def test_a_contract_that_changed_while_it_was_measured_refuses(
 def test_an_agents_refusal_is_one_of_the_verdict(judge: Judge, workspace: Path) -> None:
     added = (Refusal(gate="review", reason_class="unclear", text="no comment"),)
     assert "unclear" in classes(judge, workspace, added=added)
+
+
+def test_what_a_server_left_behind_is_a_refusal(judge: Judge, bench: FakeBench, workspace: Path) -> None:
+    assert "stray_process" not in classes(judge, workspace)
+    bench.left = [Refusal(gate="cleanliness", reason_class="stray_process", text="1 process left its tree")]
+    assert "stray_process" in classes(judge, workspace)

@@ -17,7 +17,7 @@ from loop_fakes import FakeServer
 from vibeserve.errors import RefusedError, ServerError
 from vibeserve.roles import workbench
 from vibeserve.roles.workbench import Workbench, parse_spans, span_shares
-from vibeserve.spec import Load, Spec, Workload
+from vibeserve.spec import Hardware, Load, Sandbox, Spec, Workload
 from vibeserve.workloads import Pool
 
 
@@ -137,8 +137,8 @@ def workspace_of(root: Path, name: str, *, source: str, parameters: str = "") ->
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Workbench:
-    sandbox = SimpleNamespace(build_timeout_s=1.0)
-    return bench_with(None, tmp_path / "run", spec=SimpleNamespace(allow_engines=[], sandbox=sandbox))
+    spec = SimpleNamespace(allow_engines=[], sandbox=Sandbox(build_timeout_s=1.0), hardware=Hardware(name="cpu"))
+    return bench_with(None, tmp_path / "run", spec=spec)
 
 
 def test_the_same_sources_are_built_once_whatever_the_parameters(

@@ -61,6 +61,17 @@ def test_kill_tree_leaves_nothing(make_wall, start, until) -> None:
     assert process.poll() is not None
 
 
+def test_what_survives_its_kill_is_an_infrastructure_error(make_wall, start, until, monkeypatch) -> None:
+    """As a process in an uninterruptible sleep would: nobody may go on as if it were gone."""
+    process = start(STUBBORN, wall=make_wall())
+    _up(process, until)
+    with monkeypatch.context() as patched, pytest.raises(InfraError, match=r"processes \[.*\] survive SIGKILL"):
+        patched.setattr("vibeserve.sandbox.tree.kill_all", lambda *_, **__: 0)
+        process.kill_tree()
+    process.kill_tree()
+    assert process.poll() is not None
+
+
 def test_a_timeout_kills_the_whole_tree(make_wall, tmp_path: Path) -> None:
     done = run([sys.executable, "-c", STUBBORN], wall=make_wall(), log=tmp_path / "log", timeout_s=1.5)
     assert done.timed_out

@@ -10,7 +10,8 @@ import pytest
 
 import vibeserve
 from vibeserve.errors import InfraError
-from vibeserve.sandbox import Wall, landlock, probe_tiers, resolve_tier, run, seccomp, tiers
+from vibeserve.sandbox import Wall, landlock, probe_limits, probe_tiers, resolve_tier, run, seccomp, tiers
+from vibeserve.sandbox.cgroups import Cgroup
 from vibeserve.spec import Tier
 
 
@@ -82,6 +83,24 @@ print(probe_tiers()["A"]); print(resolve_tier(Tier.auto, allow_none=False).value
     why, found = done.log_tail.splitlines()[-2:]
     assert why != "available"
     assert found == "B"
+
+
+@pytest.mark.parametrize(("uid", "processes"), [(0, "nothing (root)"), (1000, "rlimit")])
+def test_what_holds_the_limits_is_told(monkeypatch: pytest.MonkeyPatch, uid: int, processes: str) -> None:
+    monkeypatch.setattr(tiers, "make_cgroup", lambda *_: Cgroup(pids=None, memory=None))
+    monkeypatch.setattr("os.getuid", lambda: uid)
+    found = probe_limits()
+    assert (found["memory"], found["processes"]) == ("sampled every 0.25 s", processes)
+
+
+def test_control_groups_are_told_of_and_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = Cgroup(pids=tmp_path / "a", memory=tmp_path / "b")
+    for folder in made.folders:
+        folder.mkdir()
+    monkeypatch.setattr(tiers, "make_cgroup", lambda *_: made)
+    found = probe_limits()
+    assert (found["memory"], found["processes"]) == ("control group", "control group")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_landlock_refuses_what_it_cannot_restrict(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vibeserve.errors import InfraError
-from vibeserve.sandbox import Wall, run, spawn
+from vibeserve.sandbox import Resources, Wall, run, spawn
 from vibeserve.spec import Tier
 
 ATTEMPT = """
@@ -117,6 +117,28 @@ print(json.dumps([attempt(lambda: bind({free_port})), attempt(lambda: bind(0)), 
     assert set(others) == {"PermissionError"}
 
 
+def test_a_served_runtime_has_tcp_and_nothing_else_of_the_hosts_network(
+    make_wall, answer, free_port: int, tier
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ours, socket.socket(socket.AF_UNIX) as abstract:
+        abstract.bind(f"\0vibeserve-served-{os.getpid()}")
+        abstract.listen()
+        script = f"""{ATTEMPT}
+def serve():
+    socket.create_server(("127.0.0.1", {free_port})).close()
+print(json.dumps([
+    attempt(serve), attempt(lambda: socket.create_connection(("127.0.0.1", {ours.getsockname()[1]}), 2)),
+    attempt(lambda: socket.socket(socket.AF_UNIX).connect("\\0vibeserve-served-{os.getpid()}")),
+    attempt(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM)),
+    attempt(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)),
+]))"""
+        serve, connect, *others = answer(script, wall=make_wall(isolate_network=False, bind_port=free_port))
+    assert serve == "done"
+    # tier A leaves connecting open: no rule of namespaces or seccomp can tell one address from another
+    assert connect == ("done" if tier is Tier.A else "PermissionError")
+    assert set(others) == {"PermissionError"}
+
+
 def test_stock_engines_may_use_local_sockets(make_wall, answer) -> None:
     script = f"""{ATTEMPT}
 def talk():
@@ -185,10 +207,10 @@ def test_the_number_of_processes_is_limited(make_wall, answer) -> None:
     """
     from vibeserve.sandbox.cgroups import cgroup_of
 
-    parent = cgroup_of("x")
-    if os.getuid() == 0 and (parent is None or not os.access(parent.parent, os.W_OK)):
+    pids = cgroup_of("x").pids
+    if os.getuid() == 0 and (pids is None or not os.access(pids.parent, os.W_OK)):
         pytest.skip("root is bound by no rlimit, and the pids cgroup is not writable here")
-    assert answer(script, wall=make_wall(max_processes=20)) < 20
+    assert answer(script, wall=make_wall(resources=Resources(max_processes=20))) < 20
 
 
 def test_a_file_cannot_outgrow_its_limit(make_wall, answer) -> None:
@@ -201,7 +223,7 @@ def test_a_file_cannot_outgrow_its_limit(make_wall, answer) -> None:
         except OSError as error:
             print(json.dumps(error.errno))
     """
-    assert answer(script, wall=make_wall(max_file_gib=1 / 1024)) == 27
+    assert answer(script, wall=make_wall(resources=Resources(max_disk_gib=1 / 1024))) == 27
 
 
 def test_temporary_files_are_private_and_gone_afterwards(make_wall, answer) -> None:

@@ -99,4 +99,4 @@ def serve(tmp_path: Path, host: LocalHost, tier: Tier, model_dir: Path) -> Any:
 
     yield begin
     for server in started:
-        server.process.kill_tree()
+        server.stop(drain_s=0)

@@ -32,17 +32,26 @@ def judge_records(
 
     `max_replies` 0 scores all. Missing evidence refuses. Raises as `rescore` does.
     """
-    refusals = request_refusals(records)
-    has_evidence = any(record.error is None for record in records) and any(map(is_offered, records))
     scores = (
         rescore(
             records, bundle=bundle, num_threads=num_threads, max_replies=max_replies, seed=seed, run_dir=run_dir
         )
-        if has_evidence
+        if has_evidence(records)
         else Scores()
     )  # fmt: skip
+    return judge_scores(records, scores)
+
+
+def has_evidence(records: Sequence[Record]) -> bool:
+    """Whether there is anything to score."""
+    return any(record.error is None for record in records) and any(map(is_offered, records))
+
+
+def judge_scores(records: Sequence[Record], scores: Scores) -> Judged:
+    """The same from scores that are there already. Pure."""
     found, figures = refusals_of(scores)
-    return Judged(refusals=(*refusals, *found, *stale_refusals(records, scores)), figures=figures, scores=scores)
+    refusals = (*request_refusals(records), *found, *stale_refusals(records, scores))
+    return Judged(refusals=refusals, figures=figures, scores=scores)
 
 
 def refusals_of(scores: Scores) -> tuple[list[Refusal], dict[str, float]]:

@@ -65,14 +65,13 @@ def judge_claims(
 
     Where a headline has competent baselines only those are claims: a ratio to a naive one is reported, never headlined.
     """
-    again = {key: base for metric in measured for key, base in _rows(metric)}
+    again = {_key(metric, base): base for metric in measured for base in metric.baselines}
     claims: list[Claim] = []
     for metric in certified:
         if metric.role is not Role.HEADLINE:
             continue
-        rows = [(key, base) for key, base in _rows(metric) if base.ci_low is not None]
-        competent = [row for row in rows if row[1].baseline_class == "competent"]
-        for key, base in competent or rows:
+        for base in metric.claims():
+            key = _key(metric, base)
             now = again.get(key)
             if now is None or base.ci_low is None or now.ratio is None or now.ci_low is None or now.ci_high is None:
                 continue
@@ -99,7 +98,7 @@ def claim_refusals(claims: Sequence[Claim]) -> list[Refusal]:
     if not claims:
         text = "no certified ratio of the headline metric was measured again: nothing bears out the claim"
         return [Refusal(gate="performance", reason_class="claim_not_measured", text=text)]
-    classes = {ClaimState.REFUSED: "claim_not_reproduced", ClaimState.INCONCLUSIVE: "claim_inconclusive"}
+    classes = {ClaimState.REFUSED: "regression", ClaimState.INCONCLUSIVE: "claim_inconclusive"}
     return [
         Refusal(gate="performance", reason_class=classes[claim.state], text=claim.text)
         for claim in claims
@@ -107,5 +106,5 @@ def claim_refusals(claims: Sequence[Claim]) -> list[Refusal]:
     ]
 
 
-def _rows(metric: MetricResult) -> list[tuple[tuple[str, str, str, str], BaselineValue]]:
-    return [((metric.name, metric.load, base.name, base.precision), base) for base in metric.baselines]
+def _key(metric: MetricResult, base: BaselineValue) -> tuple[str, str, str, str]:
+    return metric.name, metric.load, base.name, base.precision

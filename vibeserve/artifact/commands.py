@@ -10,6 +10,13 @@ def verify(argv: list[str]) -> int:
     return main(argv)
 
 
+def sign(argv: list[str]) -> int:
+    """`vibeserve sign PATH --key KEY`."""
+    from vibeserve.artifact.sign import main
+
+    return main(argv)
+
+
 def serve(argv: list[str]) -> int:
     """`vibeserve serve PATH`."""
     from vibeserve.artifact.serve import main

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from vibeserve.artifact.sums import SUMS_NAME, SumsError, artifact_files, parse_sums
+from vibeserve.artifact.sums import SIGNATURE_NAME, SUMS_NAME, UNLISTED, SumsError, artifact_files, parse_sums
 from vibeserve.core.documents import digest_file
 from vibeserve.core.nouns import Refusal
 
@@ -20,16 +21,18 @@ def verify_bytes(artifact: Path, *, expect: str | None = None) -> list[Refusal]:
     if sums_path.is_symlink() or not sums_path.is_file():
         return [_refusal(SUMS_NAME, f"{SUMS_NAME} is missing: nothing vouches for the other files")]
     refusals: list[Refusal] = []
+    if (artifact / SIGNATURE_NAME).is_symlink():
+        refusals.append(_refusal(SIGNATURE_NAME, f"{SIGNATURE_NAME} is a symbolic link, not a plain file"))
     found = digest_file(sums_path)
     if expect is not None and found != expect.lower().removeprefix("sha256:"):
         digests = f"digest {found}, expected {expect.lower().removeprefix('sha256:')}"
         text = f"{SUMS_NAME} has {digests}: this is not the artifact that its origin published"
-        refusals.append(_refusal(SUMS_NAME, text))
+        refusals.append(replace(_refusal(SUMS_NAME, text), reason_class="other_origin"))
     try:
         sums = parse_sums(sums_path.read_text(encoding="utf-8"))
     except (SumsError, UnicodeDecodeError) as error:
         return [*refusals, _refusal(SUMS_NAME, f"{SUMS_NAME} is malformed: {error}")]
-    present = set(artifact_files(artifact)) - {SUMS_NAME}
+    present = set(artifact_files(artifact)).difference(UNLISTED)
     for name in sorted(sums.keys() | present):
         text = _fault(artifact, name, recorded=sums.get(name), is_present=name in present)
         if text:

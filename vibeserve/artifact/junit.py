@@ -1,55 +1,78 @@
-"""JUnit XML of a verification, for a user's CI."""
+"""JUnit XML of a verification, for a user's CI: a test case per check.
+
+Attributes and order are those that Ant's schema and Jenkins' (`junit-10.xsd` of its xunit plug-in) both accept.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
-from vibeserve.core.documents import write_text_atomic
-from vibeserve.core.nouns import Refusal
+from vibeserve.artifact.checks import Check, CheckState, checks_of
+from vibeserve.errors import VibeServeError
 
 if TYPE_CHECKING:
-    from vibeserve.artifact.verify import Verification
+    from vibeserve.artifact.verification import Verification
 
-_LEVELS = ("bytes", "accuracy", "performance")
-_GATE_LEVELS = {"integrity": "bytes", "performance": "performance"}
-
-
-def write_junit(path: Path, done: Verification) -> None:
-    """One test case per level: failed with its reasons, skipped when it was not run, else passed."""
-    write_text_atomic(path, junit_text(done))
+SUITE = "vibeserve verify"
+CLASS = "vibeserve.verify"
+_UNPRINTABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""what XML 1.0 cannot hold (section 2.2), escaped or not; a server's log may"""
 
 
-def junit_text(done: Verification) -> str:
-    by_level: dict[str, list[Refusal]] = {level: [] for level in _LEVELS}
-    manifest_reasons = done.manifest.reasons if done.manifest else ()
-    for reason in done.reasons or manifest_reasons:
-        by_level[_GATE_LEVELS.get(reason.gate, "accuracy")].append(reason)
-    num_run = _LEVELS.index("performance" if done.level == "full" else done.level) + 1
-    cases = [_case(level, by_level[level], is_run=index < num_run) for index, level in enumerate(_LEVELS)]
-    num_failures = sum(case.find("failure") is not None for case in cases)
-    num_skipped = sum(case.find("skipped") is not None for case in cases)
+def junit_text(done: Verification, *, seconds: float = 0.0) -> str:
+    """The whole answer; its verdict line is the suite's output."""
+    facts = {
+        "target": done.manifest.target if done.manifest else "", "level": done.level, "status": done.status,
+        "plan_id": done.manifest.plan_id if done.manifest else "", "signature": done.signature.text,
+        "exit_code": str(done.exit_code),
+    }  # fmt: skip
+    return _document([_case(check) for check in checks_of(done)], facts=facts, output=done.line, seconds=seconds)
+
+
+def error_junit(error: VibeServeError) -> str:
+    """One test case that could not be judged: an error, which is no failure."""
+    case = ElementTree.Element("testcase", classname=CLASS, name="verify", time="0")
+    message = _printable(str(error))
+    ElementTree.SubElement(
+        case, "error", message=message.splitlines()[0], type=type(error).__name__
+    ).text = message  # fmt: skip
+    return _document([case], facts={"exit_code": str(error.exit_code)}, output=message, seconds=0.0)
+
+
+def _document(cases: Sequence[ElementTree.Element], *, facts: dict[str, str], output: str, seconds: float) -> str:
     suite = ElementTree.Element(
-        "testsuite",
-        name="vibeserve verify",
-        tests=str(len(cases)),
-        failures=str(num_failures),
-        skipped=str(num_skipped),
-    )
+        "testsuite", name=SUITE, tests=str(len(cases)), failures=_count(cases, "failure"),
+        errors=_count(cases, "error"), skipped=_count(cases, "skipped"), time=f"{seconds:.3f}",
+        timestamp=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S"), hostname="localhost",
+    )  # fmt: skip
+    properties = ElementTree.SubElement(suite, "properties")
+    for name, value in facts.items():
+        ElementTree.SubElement(properties, "property", name=name, value=value)
     suite.extend(cases)
-    ElementTree.SubElement(suite, "system-out").text = done.line
+    ElementTree.SubElement(suite, "system-out").text = _printable(output)
+    ElementTree.SubElement(suite, "system-err").text = ""
     ElementTree.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
 
 
-def _case(level: str, reasons: Sequence[Refusal], *, is_run: bool) -> ElementTree.Element:
-    case = ElementTree.Element("testcase", classname="vibeserve.verify", name=level)
-    if reasons:
-        kinds = ", ".join(dict.fromkeys(reason.reason_class for reason in reasons))
-        failure = ElementTree.SubElement(case, "failure", message=reasons[0].text, type=kinds)
-        failure.text = "\n".join(reason.feedback for reason in reasons)
-    elif not is_run:
-        ElementTree.SubElement(case, "skipped", message=f"level {level} was not run")
+def _case(check: Check) -> ElementTree.Element:
+    case = ElementTree.Element("testcase", classname=f"{CLASS}.{check.level}", name=check.name, time="0")
+    if check.state is CheckState.FAILED:
+        kinds = ", ".join(dict.fromkeys(reason.reason_class for reason in check.reasons))
+        failure = ElementTree.SubElement(case, "failure", message=_printable(check.reasons[0].text), type=kinds)
+        failure.text = _printable("\n".join(reason.feedback for reason in check.reasons))
+    elif check.state is CheckState.SKIPPED:
+        ElementTree.SubElement(case, "skipped", message=_printable(check.note))
     return case
+
+
+def _count(cases: Sequence[ElementTree.Element], tag: str) -> str:
+    return str(sum(case.find(tag) is not None for case in cases))
+
+
+def _printable(text: str) -> str:
+    return _UNPRINTABLE.sub("\ufffd", text)

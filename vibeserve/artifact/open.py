@@ -60,6 +60,18 @@ def read_golden(artifact: Path) -> Golden:
         raise SpecError(f"{folder} holds no golden data that can be read: {error}") from error
 
 
+def read_golden_seeds(artifact: Path) -> dict[str, int]:
+    """Seeds of certification's traffic, by load and start; empty where the artifact has no golden data."""
+    path = artifact / "golden" / "seeds.json"
+    try:
+        seeds = json.loads(path.read_text(encoding="utf-8"))["seeds"]
+        return {str(name): int(seed) for name, seed in seeds.items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SpecError(f"{path} holds no seeds that can be read: {error}") from error
+
+
 def unpack_runtime(artifact: Path, destination: Path) -> Path:
     """Copy the listed files of `runtime/` to `destination`; the artifact itself is never built or run in place."""
     sums = parse_sums((artifact / SUMS_NAME).read_text(encoding="utf-8"))

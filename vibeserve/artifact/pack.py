@@ -28,6 +28,7 @@ from vibeserve.core.manifest import Golden, Manifest, RoundRecord
 from vibeserve.journal import Journal
 from vibeserve.modalities.copies import copy_contract
 
+VERDICT_NAME = "VERDICT.md"
 TRACE_DIR = "traffic"
 """folder of an artifact that holds the trace which its workload replays"""
 
@@ -96,7 +97,7 @@ def point_latest(target_dir: Path, name: str) -> None:
 
 
 def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Manifest:
-    from vibeserve.report import render_report
+    from vibeserve.report import render_report, render_verdict
 
     write_text_atomic(root / "spec.yaml", _yaml(_with_own_trace(root, contents.spec)))
     write_document(root / "plan.json", contents.plan)
@@ -116,6 +117,8 @@ def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Ma
     )
     write_manifest(root / "manifest.json", manifest)
     write_text_atomic(root / "report.html", render_report(manifest))
+    seeds = contents.golden.seeds if contents.golden is not None else {}
+    write_text_atomic(root / VERDICT_NAME, render_verdict(manifest, seeds=seeds))
     return manifest
 
 

@@ -66,6 +66,7 @@ def start(artifact: Path, *, port: int = 0, bind: str = "127.0.0.1") -> Server:
     `port` 0 takes a free one; `bind` is the address that it listens on.
     """
     from vibeserve.hosts import get_host
+    from vibeserve.sandbox import resources_of
     from vibeserve.service import candidate_launch, start_server
     from vibeserve.spec import Sandbox
     from vibeserve.weights import materialise
@@ -86,8 +87,9 @@ def start(artifact: Path, *, port: int = 0, bind: str = "127.0.0.1") -> Server:
     run_dir = workspace.parent / f"run-{os.getpid()}"
     run_dir.mkdir(exist_ok=True)
     return start_server(
-        launch, host=host, tier=tier, cpus=cpus, threads=threads, run_dir=run_dir, network="host", port=port
-    )
+        launch, host=host, tier=tier, cpus=cpus, threads=threads, run_dir=run_dir, network="host", port=port,
+        resources=resources_of(own, hardware=spec.hardware),
+    )  # fmt: skip
 
 
 def prepare_workspace(
@@ -95,7 +97,9 @@ def prepare_workspace(
 ) -> Path:
     """A built copy of `runtime/` in the cache, one per runtime and kind of machine; made anew when damaged."""
     from vibeserve.hardware import identity
+    from vibeserve.sandbox import resources_of
     from vibeserve.service import build_workspace
+    from vibeserve.spec import Sandbox
 
     content = digest_tree(artifact / "runtime")
     folder = cache_dir() / "served" / digest_of({"runtime": content, "machine": identity(facts)})[:16]
@@ -114,7 +118,7 @@ def prepare_workspace(
             log=folder / "build.log",
             threads=threads,
             timeout_s=spec.sandbox.build_timeout_s,
-            max_processes=spec.sandbox.max_processes,
+            resources=resources_of(Sandbox(), hardware=spec.hardware),
             allow_engines=tuple(spec.allow_engines),
         )
         write_document(done, {"schema_version": 1, "artifact": artifact.name})

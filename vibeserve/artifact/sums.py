@@ -9,6 +9,9 @@ from pathlib import Path, PurePosixPath
 from vibeserve.core.documents import digest_file
 
 SUMS_NAME = "SHA256SUMS"
+SIGNATURE_NAME = "SHA256SUMS.sig"
+"""covers the list, so that the list cannot cover it"""
+UNLISTED = (SUMS_NAME, SIGNATURE_NAME)
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\\\r\n]+)")
 
 
@@ -17,8 +20,8 @@ class SumsError(ValueError):
 
 
 def render_sums(root: Path) -> str:
-    """Text of the list over every plain file under `root` except the list itself."""
-    lines = [f"{digest_file(root / name)}  {name}\n" for name in artifact_files(root) if name != SUMS_NAME]
+    """Text of the list over every plain file under `root` except the list itself and its signature."""
+    lines = [f"{digest_file(root / name)}  {name}\n" for name in artifact_files(root) if name not in UNLISTED]
     return "".join(lines)
 
 

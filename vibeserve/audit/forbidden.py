@@ -15,43 +15,84 @@ def _table(*rows: tuple[str, str, str]) -> dict[str, Hit]:
 
 
 NAMES: dict[str, Hit] = _table(
-    ("dynamic_code", "runs or rebinds code that cannot be read here", """
-        eval exec compile __builtins__ globals vars __path__ __spec__ __loader__"""),
-    ("dynamic_code", "loads code that cannot be read here", """
+    (
+        "dynamic_code",
+        "runs or rebinds code that cannot be read here",
+        """
+        eval exec compile __builtins__ globals vars __path__ __spec__ __loader__""",
+    ),
+    (
+        "dynamic_code",
+        "loads code that cannot be read here",
+        """
         builtins.eval builtins.exec builtins.compile types.FunctionType types.CodeType torch.load torch.jit.load
-        torch.ops.load_library torch.export.load torch._inductor.aoti_load_package"""),
-    ("dynamic_code", "imports a file by path", """
+        torch.ops.load_library torch.export.load torch._inductor.aoti_load_package""",
+    ),
+    (
+        "dynamic_code",
+        "imports a file by path",
+        """
         importlib.util.spec_from_file_location importlib.util.module_from_spec importlib.machinery.
-        importlib.reload"""),
-    ("import_hook", "changes what an import finds", """
-        sys.path sys.meta_path sys.path_hooks sys.modules sys.path_importer_cache"""),
-    ("process", "starts or signals another process", """
+        importlib.reload""",
+    ),
+    (
+        "import_hook",
+        "changes what an import finds",
+        """
+        sys.path sys.meta_path sys.path_hooks sys.modules sys.path_importer_cache""",
+    ),
+    (
+        "process",
+        "starts or signals another process",
+        """
         os.system os.popen os.posix_spawn os.posix_spawnp os.kill os.killpg os.startfile signal.pidfd_send_signal
         asyncio.create_subprocess_exec asyncio.create_subprocess_shell
         os.execl os.execle os.execlp os.execlpe os.execv os.execve os.execvp os.execvpe
-        os.spawnl os.spawnle os.spawnlp os.spawnlpe os.spawnv os.spawnve os.spawnvp os.spawnvpe"""),
+        os.spawnl os.spawnle os.spawnlp os.spawnlpe os.spawnv os.spawnve os.spawnvp os.spawnvpe""",
+    ),
     ("detached_process", "leaves the server's process tree", "os.fork os.forkpty os.setsid os.setpgid os.setpgrp"),
-    ("outbound_connection", "opens a connection", """
-        asyncio.open_connection asyncio.open_unix_connection socket.create_connection urllib.urlopen"""),
+    (
+        "outbound_connection",
+        "opens a connection",
+        """
+        asyncio.open_connection asyncio.open_unix_connection socket.create_connection urllib.urlopen""",
+    ),
     ("clock_patch", "sets a clock", "time.clock_settime time.clock_settime_ns"),
-    ("environment_probe", "looks at its callers or at the judge", """
+    ("exit_status", "ends the process at once, with a status of its own", "os._exit os.abort"),
+    (
+        "environment_probe",
+        "looks at its callers or at the judge",
+        """
         gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames sys.settrace sys.setprofile
-        sys.addaudithook inspect.stack inspect.currentframe inspect.getouterframes os.getppid threading.settrace"""),
+        sys.addaudithook inspect.stack inspect.currentframe inspect.getouterframes os.getppid threading.settrace""",
+    ),
     ("scheduling", "changes affinity or priority", "os.sched_setaffinity os.setpriority os.nice os.sched_setscheduler"),
     ("file_access", "reaches for the home folder", "pathlib.Path.home os.path.expanduser os.getlogin"),
-    ("file_access", "makes files that are no plain files", """
-        os.symlink os.link os.mkfifo os.mknod os.memfd_create os.chroot"""),
-    ("file_access", "writes files", """
+    (
+        "file_access",
+        "makes files that are no plain files",
+        """
+        os.symlink os.link os.mkfifo os.mknod os.memfd_create os.chroot""",
+    ),
+    (
+        "file_access",
+        "writes files",
+        """
         torch.save numpy.save numpy.savez numpy.savez_compressed safetensors.torch.save_file safetensors.numpy.save_file
-        os.makedirs os.mkdir shutil."""),
+        os.makedirs os.mkdir shutil.""",
+    ),
     ("system_library", "reaches into system libraries", "ctypes.util.find_library ctypes.pythonapi"),
     ("system_library", "loads a library by attribute", "ctypes.cdll. ctypes.windll. ctypes.oledll."),
 )
 
 METHODS: dict[str, Hit] = _table(
-    ("outbound_connection", "opens a connection", """
+    (
+        "outbound_connection",
+        "opens a connection",
+        """
         connect connect_ex create_connection create_unix_connection sock_connect open_connection sendto
-        create_datagram_endpoint"""),
+        create_datagram_endpoint""",
+    ),
     ("file_access", "writes files", "write_text write_bytes tofile symlink_to hardlink_to touch mkdir"),
     ("file_access", "reaches for the home folder", "expanduser"),
     ("dynamic_code", "imports a file by path", "exec_module load_module"),
@@ -59,9 +100,13 @@ METHODS: dict[str, Hit] = _table(
 """Called on anything: the receiver's type cannot be known."""
 
 ATTRIBUTES: dict[str, Hit] = _table(
-    ("dynamic_code", "reaches code through interpreter internals", """
+    (
+        "dynamic_code",
+        "reaches code through interpreter internals",
+        """
         __subclasses__ __globals__ __code__ __closure__ __bases__ f_back f_globals f_locals tb_frame __builtins__
-        __path__ __spec__ __loader__"""),
+        __path__ __spec__ __loader__""",
+    ),
 )
 
 REFLECTED_MODULES = words("os sys builtins importlib socket subprocess time ctypes asyncio")

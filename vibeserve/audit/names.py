@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 
+NUM_ALIAS_PASSES = 3
+"""assignments of assignments that are followed; nobody honest renames a module twice"""
+
 
 class Names:
-    """What the imports of one file bind: `import os as o` makes `o.environ` resolve to `os.environ`."""
+    """What the imports of one file bind: `import os as o` makes `o.environ` resolve to `os.environ`, and so does
+    `o = os` anywhere in the file."""
 
     def __init__(self, tree: ast.AST) -> None:
         self.bound: dict[str, str] = {}
@@ -18,6 +22,27 @@ class Names:
             elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
                 for alias in node.names:
                     self.bound[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+        for _ in range(NUM_ALIAS_PASSES):
+            self._follow_assignments(tree)
+
+    def _follow_assignments(self, tree: ast.AST) -> None:
+        """Names that stand for something imported, or for a built-in that reaches names at run time."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.NamedExpr | ast.Assign | ast.AnnAssign):
+                targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+                pairs = [pair for target in targets for pair in _pairs(target, node.value)]
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                pairs = _defaults(node.args)
+            else:
+                continue
+            for name, value in pairs:
+                dotted = self.dotted(value) if value is not None else None
+                if dotted is not None and dotted != name and self._is_followed(dotted):
+                    self.bound.setdefault(name, dotted)
+
+    def _is_followed(self, dotted: str) -> bool:
+        root = dotted.split(".")[0]
+        return dotted in _REACHING or self.is_module(root)
 
     def dotted(self, node: ast.AST) -> str | None:
         """Full dotted name of a name or attribute chain, or None when its root is an expression."""
@@ -32,6 +57,27 @@ class Names:
     def is_module(self, name: str) -> bool:
         """Whether `name` is the root of something imported."""
         return any(target == name or target.startswith(name + ".") for target in self.bound.values())
+
+
+_REACHING = frozenset({"getattr", "setattr", "delattr", "__import__"})
+
+
+def _pairs(target: ast.expr, value: ast.expr | None) -> list[tuple[str, ast.expr | None]]:
+    """(name, value) of `a = v` and of `a, b = v, w`."""
+    if isinstance(target, ast.Name):
+        return [(target.id, value)]
+    if isinstance(target, ast.Tuple | ast.List) and isinstance(value, ast.Tuple | ast.List):
+        both = zip(target.elts, value.elts, strict=False)
+        return [(left.id, right) for left, right in both if isinstance(left, ast.Name)]
+    return []
+
+
+def _defaults(arguments: ast.arguments) -> list[tuple[str, ast.expr | None]]:
+    """(name, default) of parameters: `def f(o=os)`."""
+    plain = [*arguments.posonlyargs, *arguments.args]
+    pairs = list(zip(reversed(plain), reversed(arguments.defaults), strict=False))
+    pairs += [(name, value) for name, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if value]
+    return [(name.arg, value) for name, value in pairs]
 
 
 def fold(node: ast.AST | None) -> str | None:

@@ -25,6 +25,7 @@ _NATIVE_RULES: tuple[tuple[str, str, str], ...] = (
         "starts or touches another process",
     ),
     (r"\b(setsid|daemon)\s*\(", "detached_process", "leaves the server's process tree"),
+    (r"\b(exit|_exit|_Exit|quick_exit|atexit)\s*\(", "exit_status", "ends the process with a status of its own"),
     (r"\b(dlopen|dlsym|dlmopen)\s*\(", "system_library", "loads a library"),
     (
         r"\b(fopen|freopen|open|openat|creat|shm_open|memfd_create|opendir)\s*\(|\bstd::(basic_)?[io]?fstream\b|#\s*include\s*<(fstream|filesystem|cstdio_file)>",

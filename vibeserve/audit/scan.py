@@ -16,6 +16,7 @@ from vibeserve.audit.findings import Finding
 from vibeserve.audit.imports import ImportPolicy, check_imports
 from vibeserve.audit.manifest import check_service_file
 from vibeserve.audit.names import Names
+from vibeserve.audit.own_tests import check_own_tests
 from vibeserve.core.nouns import Refusal
 
 BUILD_STEP = "runtime/build.py"
@@ -94,6 +95,7 @@ def _check_python(relative: str, text: str, local: frozenset[str], engines: froz
     rules = ImportPolicy(local=local, allow_engines=engines, may_spawn=is_build, is_test=is_test)
     yield from check_imports(tree, names, rules)
     if is_test:
+        yield from check_own_tests(tree, names)
         return
     context = calls.FileContext(depth=relative.count("/"), may_write=is_build, may_spawn=is_build)
     yield from calls.check_code(tree, names, context)

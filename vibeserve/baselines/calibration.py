@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from vibeserve.baselines.registry import get_peer
 from vibeserve.contract import CUT, Metric, Record, Request
 from vibeserve.core.nouns import LoadPoint
 from vibeserve.errors import InfraError
+from vibeserve.sandbox import Resources
 from vibeserve.spec import Tier
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Bench:
     speed: Callable[[Sequence[Record], float, float], float | None]
     ramp_s: float = RAMP_S
     window_s: float = WINDOW_S
+    resources: Resources = field(default_factory=Resources)
     exclusive: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     """holds the device around the measured load (`vibeserve.lease`)"""
 
@@ -107,6 +109,7 @@ def _speed(peer: Peer, options: PeerOptions, bench: Bench) -> float:
         cpus=bench.engine_cpus,
         threads=bench.threads,
         run_dir=bench.run_dir / options.dtype,
+        resources=bench.resources,
     )
 
     def load(point: LoadPoint, requests: Iterator[Request]) -> LoadSession:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from vibeserve.benchmark.clock import Clock, FakeClock, RealClock
 from vibeserve.benchmark.decision import Guard, decide
+from vibeserve.benchmark.disturbance import DisturbedPair
 from vibeserve.benchmark.headroom import Headroom, headroom
-from vibeserve.benchmark.interleaving import Contender, Slice, interleave
+from vibeserve.benchmark.interleaving import Contender, Devices, Discarding, Slice, interleave
 from vibeserve.benchmark.metrics import pooled_metrics, window_metrics
 from vibeserve.benchmark.statistics import noise_floor, paired_log_ratios, paired_ratio, self_log_ratios
 
 __all__ = [
     "Clock",
     "Contender",
+    "Devices",
+    "Discarding",
+    "DisturbedPair",
     "FakeClock",
     "Guard",
     "Headroom",

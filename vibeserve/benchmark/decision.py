@@ -104,7 +104,7 @@ def _broken_guard(candidate: Windows, incumbent: Windows, guards: Sequence[Guard
 
 def _median(windows: Windows, metric: Metric, *, side: str) -> float:
     values = [window.get(metric.name, math.nan) for window in windows]
-    if not values or not all(math.isfinite(value) for value in values):
+    if not values or not all(math.isfinite(value) and not isinstance(value, bool) for value in values):
         raise RefusedError(f"{side} has no usable {metric.name} in some window; a guard cannot be read from nothing")
     return median(values)
 

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from vibeserve.benchmark.disturbance import DisturbedPair, bandwidth_of, disturbances
+from vibeserve.benchmark.neighbours import Reading, gpu_slowdowns, neighbour_facts, read_counters
 from vibeserve.benchmark.sentinel import Sentinel, machine_facts
 from vibeserve.errors import InfraError, ServerError
 
@@ -28,8 +30,15 @@ class PausableServer(Protocol):
 
     def resume(self) -> None: ...
 
+    def cpu_s(self) -> float:
+        """CPU seconds of the whole process tree so far."""
+
     def poll(self) -> int | None:
         """None while it runs, else its exit status."""
+
+    @property
+    def outcome(self) -> str:
+        """Of a server that has ended: `died`, or the limit that it ran into."""
 
     def log_tail(self) -> str: ...
 
@@ -70,7 +79,27 @@ class Slice:
     end_s: float
     facts: dict[str, float] = field(default_factory=dict)
     """the machine before the slice: psi_avg10, steal_s, psi_share, sentinel_huge_gb_s, sentinel_4k_gb_s (the last three
-    are read once a pair)"""
+    are read once a pair); during it: steal_share, foreign_share, num_throttled (`neighbours`)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Discarding:
+    """What becomes of pairs that the machine spoilt: they are measured again, in the same order of contenders."""
+
+    max_pairs: int
+    """so many may be dropped"""
+    is_strict: bool
+    """beyond that: InfraError; else what comes then is kept as it is"""
+    tell: Callable[[DisturbedPair], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Devices:
+    """What the contenders run on, and nobody else should."""
+
+    cpus: Sequence[int] = ()
+    gpus: Sequence[int] = ()
+    """indices as NVML counts them"""
 
 
 def interleave(
@@ -82,35 +111,52 @@ def interleave(
     seed: int,
     first_warmup_s: float | None = None,
     between: Callable[[int], None] | None = None,
-    engine_cpus: Sequence[int] = (),
+    devices: Devices = Devices(),
+    discarding: Discarding | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[list[Slice]]:
     """Measure `num_pairs` windows of every contender; one list of slices per contender, in pair order.
 
     Servers are up, sessions are not started or paused; both are left paused. A slice: server, then session continued;
     `warmup_s` (before a contender's first window `first_warmup_s`); the window; session, then server paused.
-    `between(k)` is called before pair k with everything paused. ServerError names a server that died, InfraError a
-    dead generator.
+    `between(k)` is called before pair k with everything paused. Without `discarding` every pair is kept, however noisy
+    the machine. ServerError names a server that died, InfraError a dead generator, or a machine without quiet.
     """
     if len({contender.name for contender in contenders}) != len(contenders):
         raise ValueError("contenders need distinct names")
-    run = _Run(window_s=window_s, warmup_s=warmup_s, first_warmup_s=first_warmup_s, sleep=sleep)
-    sentinel = Sentinel(cpus=engine_cpus)
-    slices: dict[str, list[Slice]] = {contender.name: [] for contender in contenders}
+    run = _Run(
+        contenders=contenders, devices=devices, window_s=window_s, warmup_s=warmup_s, first_warmup_s=first_warmup_s,
+        sleep=sleep, sentinel=Sentinel(cpus=devices.cpus),
+    )  # fmt: skip
     for contender in contenders:
         run.halt(contender)
+    pairs: list[list[Slice]] = []
     for pair, order in enumerate(orders(len(contenders), num_pairs=num_pairs, seed=seed)):
         if between is not None:
             between(pair)
-        readings = sentinel.read()
-        for position, index in enumerate(order):
-            contender = contenders[index]
-            facts = machine_facts() | readings
-            start_s, end_s = run.window(contender)
-            slices[contender.name].append(
-                Slice(contender=contender.name, pair=pair, position=position, start_s=start_s, end_s=end_s, facts=facts)
-            )
-    return [slices[contender.name] for contender in contenders]
+        pairs.append(_kept_pair(run, pair, order, discarding=discarding))
+    by_name = {contender.name: [part for slices in pairs for part in slices] for contender in contenders}
+    return [[part for part in parts if part.contender == name] for name, parts in by_name.items()]
+
+
+def _kept_pair(run: _Run, pair: int, order: Sequence[int], *, discarding: Discarding | None) -> list[Slice]:
+    """The pair, measured until the machine let it stand."""
+    while True:
+        slices = run.pair(pair, order)
+        reasons = disturbances(slices, bandwidths=run.bandwidths)
+        run.bandwidths += bandwidth_of(slices)
+        if discarding is None or not reasons:
+            return slices
+        if run.num_dropped >= discarding.max_pairs:
+            if discarding.is_strict:
+                raise InfraError(
+                    f"the machine does not keep quiet: {run.num_dropped + 1} pairs were disturbed, the last one by: "
+                    f"{reasons[0]}\nnext: stop what else runs here, or choose other cores (hardware.engine_cpus)"
+                )
+            return slices
+        run.num_dropped += 1
+        facts = {part.contender: part.facts for part in slices}
+        discarding.tell(DisturbedPair(pair=pair, reasons=reasons, facts=facts))
 
 
 def orders(num_contenders: int, *, num_pairs: int, seed: int) -> list[list[int]]:
@@ -129,11 +175,40 @@ def orders(num_contenders: int, *, num_pairs: int, seed: int) -> list[list[int]]
 
 @dataclass(kw_only=True)
 class _Run:
+    contenders: Sequence[Contender]
+    devices: Devices
     window_s: float
     warmup_s: float
     first_warmup_s: float | None
     sleep: Callable[[float], None]
+    sentinel: Sentinel
     seen: set[str] = field(default_factory=set)
+    bandwidths: list[float] = field(default_factory=list)
+    """of the sentinel, before every pair so far"""
+    num_dropped: int = 0
+
+    def pair(self, pair: int, order: Sequence[int]) -> list[Slice]:
+        """One window of every contender."""
+        readings = self.sentinel.read()
+        slices = []
+        for position, index in enumerate(order):
+            contender = self.contenders[index]
+            facts = machine_facts() | readings
+            before, started_s = self._counters(contender), time.monotonic()
+            start_s, end_s = self.window(contender)
+            facts |= neighbour_facts(
+                before, self._counters(contender), cpus=len(set(self.devices.cpus)),
+                seconds=time.monotonic() - started_s,
+            )  # fmt: skip
+            slowed = gpu_slowdowns(self.devices.gpus)
+            facts |= {"num_throttled": facts.get("num_throttled", 0.0) + len(slowed)} if slowed else {}
+            slices.append(
+                Slice(contender=contender.name, pair=pair, position=position, start_s=start_s, end_s=end_s, facts=facts)
+            )
+        return slices
+
+    def _counters(self, contender: Contender) -> Reading | None:
+        return read_counters(self.devices.cpus, tree_s=contender.server.cpu_s())
 
     def window(self, contender: Contender) -> tuple[float, float]:
         """Run one slice; the window in active seconds."""
@@ -171,16 +246,9 @@ def check_alive(contender: Contender) -> None:
     if status is not None:
         raise ServerError(
             contender.name,
-            outcome="died",
+            outcome=contender.server.outcome,
             detail=f"exit status {status} under load",
             log_tail=contender.server.log_tail(),
         )
     if contender.session.is_started:
         contender.session.check()
-
-
-def pressured_pairs(slices: Sequence[Sequence[Slice]], *, max_share: float) -> list[int]:
-    """Pairs that began with someone else on the cores: more than `max_share` of the sentinel's time was waiting."""
-    if not slices:
-        raise InfraError("no slices")
-    return sorted({s.pair for row in slices for s in row if s.facts.get("psi_share", 0.0) > max_share})

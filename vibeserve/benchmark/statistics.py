@@ -37,7 +37,8 @@ def paired_log_ratios(
     for pair, (ours, theirs) in enumerate(zip(candidate, incumbent, strict=False)):
         for side, window in (("candidate", ours), ("incumbent", theirs)):
             value = window.get(metric.name, math.nan)
-            if not (math.isfinite(value) and value > 0):
+            # a boolean is a number to Python, and no measurement
+            if isinstance(value, bool) or not (math.isfinite(value) and value > 0):
                 problems.append(f"pair {pair}: {side} has no usable {metric.name}: {window.get(metric.name)}")
         if not problems:
             logs.append(math.log(metric.ratio(ours[metric.name], against=theirs[metric.name])))

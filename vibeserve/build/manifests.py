@@ -11,7 +11,10 @@ from pathlib import Path
 
 from vibeserve.artifact.provenance import slsa_predicate
 from vibeserve.build.runs import Run
+from vibeserve.build.selection import selection_of
 from vibeserve.certification import Certification
+from vibeserve.core.documents import from_data
+from vibeserve.core.environment import Environment
 from vibeserve.core.manifest import Authorship, Manifest, RoundEntry, RoundRecord
 from vibeserve.core.nouns import Outcome, Refusal, Role
 from vibeserve.hardware import identity
@@ -23,13 +26,6 @@ from vibeserve.spec import ClockKind
 from vibeserve.synthesis import Entry, Search
 
 VERSIONED = ("vibeserve", "torch", "transformers", "hydra-core", "numpy")
-NOT_RUN = (
-    "fresh server per window",
-    "soak of 600 s with drift tests",
-    "cache audit (restarted reference)",
-    "perturbed-weights audit",
-)
-"""what the level full is to have and no run of this version does"""
 
 
 def make_manifest(run: Run, search: Search, result: Certification, *, workspace: Path) -> Manifest:
@@ -43,19 +39,28 @@ def make_manifest(run: Run, search: Search, result: Certification, *, workspace:
     bench_tier = next((str(event.data) for event in run.journal.events("tier")), "")
     return Manifest(
         target=run.plan.target, plan_id=run.plan.plan_id, status=status, level=spec.budget.level.value,
-        created_at=_now(), sandbox_tier=bench_tier, hardware=identity(run.facts), not_run=not_run(run),
+        created_at=_now(), sandbox_tier=bench_tier, hardware=identity(run.facts), not_run=not_run(run, result),
         reasons=reasons, goals=goal_results(result.metrics, spec=spec), authorship=authorship(search, workspace),
         metrics=result.metrics, accuracy=result.verdict.accuracy,
         judged_by=judged_by(bundle_ref(spec, model_dir=run.model().path)), candidates_tried=num_candidates(search),
-        usage=_usage(search), digests=dict(run.plan.digests) | {"weights": run.model().digest},
+        audits=result.audits, selection=selection_of(search, result, spec=spec),
+        environment=_environment(run), usage=_usage(search),
+        digests=dict(run.plan.digests) | {"weights": run.model().digest},
         provenance=_provenance(run, search),
     )  # fmt: skip
 
 
-def not_run(run: Run) -> tuple[str, ...]:
-    """What the level, the clock or the scale left out."""
+def _environment(run: Run) -> Environment | None:
+    """The machine as it was while the winner was certified; None where nothing was measured."""
+    event = run.journal.last("certified")
+    data = event.data.get("environment") if event is not None else None
+    return from_data(Environment, data) if data else None
+
+
+def not_run(run: Run, result: Certification) -> tuple[str, ...]:
+    """What the level, the target, the clock or the scale left out."""
     spec = run.plan.spec
-    found = list(NOT_RUN)
+    found = list(result.not_run)
     if spec.evaluation.loads != "all":
         others = sorted(set(spec.workload.loads) - {spec.workload.headline_load})
         if others:

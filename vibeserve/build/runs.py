@@ -68,8 +68,9 @@ class Run:
 
     def _team(self, bench: Workbench, implementer: ImplementerAgent, reviewer: JudgeAgent, skills: list[Skill]) -> Team:
         clock = make_clock(self.plan.spec.evaluation.clock, metrics=bench.metrics)
+        evaluator = Evaluator(bench, clock, progress=self.progress)
         return Team(
-            bench=bench, judge=Judge(bench), evaluator=Evaluator(bench, clock), clock=clock, implementer=implementer,
+            bench=bench, judge=Judge(bench), evaluator=evaluator, clock=clock, implementer=implementer,
             reviewer=reviewer, scaffold=load_scaffold(bench.scaffold), skills=skills, store=self.store(),
             progress=self.progress, run_id=self.run_id, monotonic=self.lease.monotonic,
         )  # fmt: skip
@@ -89,13 +90,14 @@ def certify_estimate_s(plan: Plan, *, num_rivals: int) -> float:
 
     `num_rivals` are those that are interleaved.
     """
-    extent = certify_extent(plan)
+    extent, schedule = certify_extent(plan), plan.schedule
     num_contenders = num_rivals + 1
-    slice_s = extent.window_s + extent.warmup_s
+    num_servers = extent.num_starts * (extent.num_pairs if extent.is_fresh_per_window else 1)
     start_s = num_contenders * (START_S + 2 * extent.warmup_s)
-    measured_s = extent.num_starts * (start_s + len(extent.loads) * extent.num_pairs * num_contenders * slice_s)
-    rescored_s = RESCORE_SHARE * extent.num_starts * extent.num_pairs * len(extent.loads) * extent.window_s
-    return measured_s + rescored_s + GATES_S
+    num_windows = extent.num_starts * len(extent.loads) * extent.num_pairs
+    measured_s = num_servers * start_s + num_windows * num_contenders * (extent.window_s + extent.warmup_s)
+    rescored_s = RESCORE_SHARE * num_windows * extent.window_s
+    return measured_s + rescored_s + GATES_S + schedule.audit_budget_s + extent.soak_s
 
 
 START_S = 10.0

@@ -10,6 +10,7 @@ from pathlib import Path
 from vibeserve.accuracy import refuse_unproven, try_faults
 from vibeserve.artifact import Contents, package
 from vibeserve.benchmark import RealClock, headroom
+from vibeserve.benchmark.environment import environment, read_machine
 from vibeserve.build.graph import Step, StepContext, StepResult
 from vibeserve.build.manifests import make_manifest, round_records
 from vibeserve.build.runs import Run, certify_estimate_s
@@ -143,9 +144,17 @@ class Bodies:
         rivals, skipped = load_rivals(bench, context.upstream["baselines"].document)
         workspace = bench.run_dir / "workspaces" / WINNER
         run.store().checkout(winner.candidate.commit, fresh_folder(workspace))
-        certifier = Certifier(bench, Judge(bench), Evaluator(bench, RealClock()), progress=run.progress)
+        evaluator = Evaluator(bench, RealClock(), progress=run.progress)
+        certifier = Certifier(bench, Judge(bench), evaluator, progress=run.progress)
+        before = read_machine()
         result = certifier.certify(workspace, rivals=rivals, skipped=skipped, extent=certify_extent(run.plan))
-        run.journal.append("certified", {"passed": result.verdict.passed, "accuracy": result.verdict.accuracy})
+        seen = environment(
+            run.plan, facts=run.facts, before=before, after=read_machine(), sandbox_tier=bench.tier.value
+        )
+        verdict = result.verdict
+        run.journal.append(
+            "certified", {"passed": verdict.passed, "accuracy": verdict.accuracy, "environment": to_data(seen)}
+        )
         return StepResult(document=to_data(result))
 
     def package(self, context: StepContext) -> StepResult:

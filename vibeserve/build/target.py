@@ -11,7 +11,8 @@ from vibeserve.build.run import execute
 from vibeserve.build.runs import Run, run_folder, run_id_of
 from vibeserve.build.steps import make_steps
 from vibeserve.config.host_options import configured_hosts
-from vibeserve.core.manifest import BaselineValue, GoalResult, Manifest
+from vibeserve.contract import absent_text
+from vibeserve.core.manifest import BaselineValue, GoalResult, Manifest, Selection
 from vibeserve.core.paths import data_dir, lease_dir
 from vibeserve.errors import GoalMissedError, RefusedError
 from vibeserve.hardware import HardwareFacts, measure_bandwidth_gb_s, probe
@@ -155,8 +156,21 @@ def describe(manifest: Manifest) -> list[str]:
         lines.append(f"headline    {headline.name} at {headline.load}: {headline.candidate:.4g} {headline.unit}")
         lines += [f"            {_against(row)}" for row in headline.baselines]
     lines += [f"goal        {_goal(goal)}" for goal in manifest.goals]
+    if manifest.selection is not None:
+        lines.append(f"selection   {_selection(manifest.selection)}; {manifest.candidates_tried} candidates tried")
+    if manifest.audits:
+        num_passed = sum(audit.passed for audit in manifest.audits)
+        names = ", ".join(audit.name for audit in manifest.audits if not audit.passed)
+        failed = f"; not {names}" if names else ""
+        lines.append(f"audits      {num_passed} of {len(manifest.audits)} passed{failed}")
     lines += [f"refused     {reason.feedback}" for reason in manifest.reasons]
     return lines
+
+
+def _selection(chosen: Selection) -> str:
+    """The certified number beside the one that it was chosen by."""
+    values = f"{chosen.selected:.4g} {chosen.unit} in the search, certified {chosen.certified:.4g}"
+    return f"{chosen.metric} at {chosen.load}: {values} (x{chosen.ratio:.3f})"
 
 
 def _against(row: BaselineValue) -> str:
@@ -172,7 +186,7 @@ def _against(row: BaselineValue) -> str:
 def _goal(goal: GoalResult) -> str:
     verdict = "met" if goal.met else "missed"
     if goal.against:
-        ratio = "no value" if goal.ratio is None else f"ratio {goal.ratio:.3f}"
+        ratio = absent_text(goal.metric) if goal.ratio is None else f"ratio {goal.ratio:.3f}"
         return f"{goal.metric} at {goal.load} against {goal.against}: {ratio}: {verdict}"
-    value = "no value" if goal.value is None else f"{goal.value:.4g} {goal.unit}"
+    value = absent_text(goal.metric) if goal.value is None else f"{goal.value:.4g} {goal.unit}"
     return f"{goal.metric} at {goal.load}: {value}, limit {goal.limit:g}: {verdict}"

@@ -126,7 +126,8 @@ def _disk(cache: Path) -> Finding:
 
 
 def _walls() -> Iterator[Finding]:
-    from vibeserve.sandbox import probe_tiers
+    from vibeserve.sandbox import probe_limits, probe_tiers
+    from vibeserve.sandbox.resources import gpu_devices
 
     tiers = {tier: text for tier, text in probe_tiers().items() if tier != "C"}
     usable = [tier for tier, text in tiers.items() if text == "available"]
@@ -134,6 +135,17 @@ def _walls() -> Iterator[Finding]:
         state = State.OK if tier in usable else State.WARNING if usable else State.MISSING
         advice = "" if usable else "install bubblewrap, or a kernel with Landlock (6.7); last resort: sandbox=none"
         yield Finding(name=f"sandbox tier {tier}", state=state, detail=text, next=advice)
+    limits = probe_limits()
+    unlimited = [name for name, how in limits.items() if how.startswith("nothing")]
+    yield Finding(
+        name="sandbox limits",
+        state=State.WARNING if unlimited else State.OK,
+        detail="; ".join(f"{name}: {how}" for name, how in limits.items()),
+        next="run as a plain user: without a control group root may start any number of processes" if unlimited else "",
+    )
+    if nodes := gpu_devices():
+        detail = f"passed to the servers of GPU targets: {', '.join(map(str, nodes))}"
+        yield Finding(name="sandbox gpus", state=State.OK, detail=detail)
 
 
 def _peers() -> Iterator[Finding]:

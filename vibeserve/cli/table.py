@@ -12,8 +12,10 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("status", "vibeserve.artifact.commands:status", "how far the runs of this folder are"),
     ("serve", "vibeserve.artifact.commands:serve", "start the runtime of an artifact"),
     ("verify", "vibeserve.artifact.commands:verify", "re-check the claim of an artifact"),
-    ("report", "vibeserve.report.commands:main", "write report.html of an artifact anew"),
+    ("sign", "vibeserve.artifact.commands:sign", "sign an artifact with an OpenSSH key"),
+    ("report", "vibeserve.report.commands:main", "write report.html of an artifact anew, or print its verdict"),
     ("compare", "vibeserve.comparison.commands:main", "artifacts side by side, each beside its own baselines"),
+    ("audit", "vibeserve.cli.auditing:main", "try the gates: the exploit suite, or one runtime's folder"),
     ("peers", "vibeserve.baselines.cli:main", "peers to compare with: list them, install one"),
 )
 """(verb, `module:function` with `function(argv: list[str]) -> int`, summary)"""

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import IO
 
 from vibeserve.errors import InfraError
+from vibeserve.sandbox import tree
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,9 @@ class StubServer:
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
+
+    def cpu_s(self) -> float:
+        return tree.cpu_s([self.pid])
 
     def poll(self) -> int | None:
         """None while it runs, else its exit status."""

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vibeserve.arguments import VerbParser
+from vibeserve.arguments import VerbParser, new_file
 from vibeserve.comparison.artifacts import read_artifacts
 from vibeserve.comparison.render import as_csv, as_data, as_html, as_text
 from vibeserve.comparison.tables import compare
@@ -23,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("artifact", nargs="+", metavar="ARTIFACT", help="a path, TARGET (its latest), TARGET/PLAN_ID")
     parser.add_argument("--artifacts", default="artifacts", metavar="DIR", help="where TARGET is looked up")
     parser.add_argument("--csv", action="store_true", dest="is_csv", help="a line per artifact, metric and baseline")
-    parser.add_argument("--html", metavar="FILE", help="write a page that loads nothing")
+    parser.add_argument("--html", type=new_file, metavar="FILE", help="write a page that loads nothing")
     arguments = parser.parse_args(argv)
     if arguments.is_json + arguments.is_csv + bool(arguments.html) > 1:
         raise SpecError("compare: one of --json, --csv and --html", hint="vibeserve compare --help")

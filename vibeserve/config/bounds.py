@@ -32,6 +32,9 @@ LARGEST: dict[str, int] = {
     "Budget.attempts": 1000,
     "Budget.wall_s": 10**8,
     "Search.patience": 10_000,
+    "Sandbox.max_processes": 10**6,
+    "Sandbox.max_memory_gib": 10**6,
+    "Sandbox.max_disk_gib": 10**6,
 }
 """`Class.field` -> largest value"""
 

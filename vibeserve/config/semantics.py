@@ -135,9 +135,12 @@ def _limits(spec: Spec) -> Iterator[str]:
         ("evaluation.tolerances.logprob_share", evaluation.tolerances.logprob_share, 1),
         ("hardware.count", spec.hardware.count, 1),
         ("hardware.engine_threads", spec.hardware.engine_threads, 0),
+        ("sandbox.max_processes", spec.sandbox.max_processes, 1),
     ):
         if value < least:
             yield f"{key}: {value} is below {least}"
+    if spec.sandbox.max_disk_gib <= 0:
+        yield f"sandbox.max_disk_gib: {spec.sandbox.max_disk_gib:g} is not above 0"
     if budget.wall_s <= 0:
         yield f"budget.wall_s: {budget.wall_s:g} is not above 0"
     if not 0 < evaluation.window_scale <= 1:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from vibeserve.core.environment import Environment
 from vibeserve.core.nouns import Direction, Outcome, Proposal, RatioInterval, Refusal, Role, Verdict
 
 STATUSES = ("certified", "uncertified", "refused")
@@ -56,6 +57,11 @@ class MetricResult:
     baselines: tuple[BaselineValue, ...] = ()
     roofline_share: float | None = None
 
+    def claims(self) -> tuple[BaselineValue, ...]:
+        """The rows that a claim is made of: those with an interval; where any is competent, the competent ones only."""
+        rows = tuple(base for base in self.baselines if base.ci_low is not None)
+        return tuple(base for base in rows if base.baseline_class == "competent") or rows
+
 
 @dataclass(frozen=True, kw_only=True)
 class GoalResult:
@@ -70,6 +76,32 @@ class GoalResult:
     value: float | None = None
     limit: float | None = None
     unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditResult:
+    """One audit of the certified runtime (`vibeserve.live_audits`)."""
+
+    name: str
+    passed: bool
+    text: str
+    """one line: what was found"""
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What the search saw of the winner beside what certification saw: a number that was chosen for being high tends to
+    be too high (the winner's curse), so only the certified one is quoted."""
+
+    metric: str
+    unit: str
+    load: str
+    selected: float
+    """median over the windows of the round that chose it"""
+    certified: float
+    ratio: float
+    """certified over selected, turned so that below 1 is worse"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +196,10 @@ class Manifest:
     accuracy: dict[str, float] = field(default_factory=dict)
     judged_by: str = ""
     """whose check passed or refused it: the framework's, or the target's own with its digest"""
+    audits: tuple[AuditResult, ...] = ()
+    """of the running server; what could not be held is in `not_run`"""
+    selection: Selection | None = None
+    """None where the search measured nothing, or under a fake clock"""
     candidates_tried: int = 0
     usage: dict[str, float] = field(default_factory=dict)
     """tokens, usd, wall_s, device_s"""
@@ -172,6 +208,8 @@ class Manifest:
     provenance: dict[str, Any] = field(default_factory=dict)
     """the predicate of SLSA provenance v1 (`artifact.provenance.slsa_predicate`)"""
     rounds: tuple[RoundEntry, ...] = ()
+    environment: Environment | None = None
+    """the machine while the winner was certified"""
     schema_version: int = 1
 
     @property
@@ -199,4 +237,16 @@ class VerifyResult:
     sandbox_tier: str = ""
     judged_by: str = ""
     usage: dict[str, float] = field(default_factory=dict)
+    checks: tuple[str, ...] = ()
+    """every check that ran, by name"""
+    against: tuple[str, ...] = ()
+    """what it was measured beside, in words; empty below level performance"""
+    recorded: tuple[MetricResult, ...] = ()
+    """claims that were measured again and are not among the manifest's metrics: the search's, against a predecessor"""
+    seeds: dict[str, int] = field(default_factory=dict)
+    """drawn for this re-verification, by load and start"""
+    built: tuple[str, ...] = ()
+    """what the build step left here; an artifact ships none of it"""
+    environment: Environment | None = None
+    audits: tuple[AuditResult, ...] = ()
     schema_version: int = 1

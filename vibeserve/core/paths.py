@@ -10,7 +10,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def data_dir(name: str) -> Path:
-    """Folder `conf`, `skills`, `targets` or `templates`, as shipped with this installation."""
+    """Folder `conf`, `skills`, `targets` or `templates`, as shipped with this installation; `exploits` of a wheel."""
     packaged = _PACKAGE / "_data" / name
     return packaged if packaged.is_dir() else _PACKAGE.parent / name
 

@@ -43,6 +43,8 @@ class HardwareFacts:
     """physical memory, or the control group's limit when that is lower"""
     transparent_huge_pages: str = ""
     """always, madvise, never; empty where the kernel has none"""
+    cpu_governor: str = ""
+    """frequency governors of this process's CPUs, such as performance; empty where the kernel has none to set"""
     gpus: tuple[GpuFacts, ...] = ()
     gpu_note: str = ""
     """why there are no GPUs"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
@@ -24,6 +25,7 @@ def probe() -> HardwareFacts:
         cpus=_cpus(),
         memory_gib=_memory_bytes() / GIB,
         transparent_huge_pages=_selected(_read("/sys/kernel/mm/transparent_hugepage/enabled")),
+        cpu_governor=_governors(Path("/sys/devices/system/cpu"), _cpus()),
         gpus=gpus,
         gpu_note=note,
     )
@@ -78,6 +80,12 @@ def _cpus() -> tuple[int, ...]:
     if hasattr(os, "sched_getaffinity"):
         return tuple(sorted(os.sched_getaffinity(0)))
     return tuple(range(os.cpu_count() or 1))
+
+
+def _governors(root: Path, cpus: Sequence[int]) -> str:
+    """`performance`, or `performance, powersave` where CPUs differ."""
+    found = {_read(str(root / f"cpu{cpu}/cpufreq/scaling_governor")).strip() for cpu in cpus}
+    return ", ".join(sorted(found - {""}))
 
 
 def _cpu(cpuinfo: str) -> tuple[str, tuple[str, ...]]:

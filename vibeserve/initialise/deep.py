@@ -34,6 +34,8 @@ from vibeserve.weights import ModelDir, materialise
 NUM_REQUESTS = 8
 REQUESTS_TIMEOUT_S = 120.0
 SEED = 1
+MAX_DETAILS = 7
+"""lines of one refusal that are shown below its first"""
 STEPS = ("model", "reference", "scaffold", "replies", "faults")
 
 
@@ -212,4 +214,9 @@ def _ask(bench: Workbench, server: Server) -> list[Record]:
 
 
 def _texts(refusals: Sequence[Refusal]) -> list[str]:
-    return [line for refusal in refusals for line in refusal.feedback.splitlines()[:8]]
+    """Of each what was refused, and the end of what was said about it: a log tells the cause last."""
+    shown = []
+    for refusal in refusals:
+        first, *others = refusal.feedback.splitlines()
+        shown += [first, *others[-MAX_DETAILS:]]
+    return shown

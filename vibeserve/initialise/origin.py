@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vibeserve.config.words import suggest
 from vibeserve.errors import SpecError
@@ -166,8 +167,8 @@ def _refuse_mute(facts: ModelFacts, *, where: str) -> None:
 
 
 def _seeded(facts: ModelFacts, *, model_id: str, where: str) -> Origin:
-    """Random weights of the folder's architecture: what is numeric in its configuration and no token id."""
-    config, left_out = _numeric(facts)
+    """Random weights of the folder's architecture: what its configuration says, but for token ids."""
+    config, left_out = _differences(facts)
     lacking = f"no weights in {where}: " if where else ""
     notes = [f"{lacking}random weights of this architecture, from a seed; the text means nothing"]
     vocab_size = int(config.get("vocab_size", 0))
@@ -184,17 +185,21 @@ SKIPPED = ("model_type", "architectures", "transformers_version", "torch_dtype",
 """keys of a configuration that change no weight"""
 
 
-def _numeric(facts: ModelFacts) -> tuple[dict[str, float], list[str]]:
-    """(numbers that differ from the architecture's defaults, keys of what else differs)."""
+def _differences(facts: ModelFacts) -> tuple[dict[str, Any], list[str]]:
+    """(what differs from the defaults: numbers, flags, words and lists of them; keys of what else does).
+
+    Mappings are left out: rotary scaling and quantisation change no shape and may ask for more than a seed has.
+    """
     from transformers import CONFIG_MAPPING
 
     default = CONFIG_MAPPING[facts.architecture]()
-    config: dict[str, float] = {}
+    config: dict[str, Any] = {}
     left_out = []
     for key, value in facts.config.items():
         if key in SKIPPED or key.endswith("token_id") or getattr(default, key, None) == value:
             continue
-        if _is_number(value) and hasattr(default, key):
+        items = value if isinstance(value, list) else [value]
+        if hasattr(default, key) and all(isinstance(item, bool | int | float | str) for item in items):
             config[key] = value
         else:
             left_out.append(key)

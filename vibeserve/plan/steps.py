@@ -65,5 +65,7 @@ def _certify_s(spec: Spec, schedule: Schedule) -> float:
     num_required = max(1, sum(baseline.required for baseline in spec.baseline.values()))
     num_loads = len(spec.workload.loads) if spec.evaluation.loads == "all" else 1
     windows_s = schedule.certify_warmup_s + schedule.certify_pairs * schedule.certify_window_s
-    start_s = 2 * (_startup_s(spec) + windows_s)
-    return num_required * num_loads * schedule.certify_starts * start_s + schedule.soak_s
+    num_servers = schedule.certify_pairs if schedule.is_fresh_per_window else 1
+    start_s = 2 * (num_servers * _startup_s(spec) + num_loads * windows_s)
+    audits_s = schedule.audit_budget_s + schedule.soak_s
+    return num_required * schedule.certify_starts * start_s + audits_s

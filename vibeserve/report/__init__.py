@@ -1,7 +1,8 @@
-"""`report.html`: one self-contained page drawn from the manifest."""
+"""`report.html` and `VERDICT.md`: self-contained pages drawn from the manifest."""
 
 from __future__ import annotations
 
 from vibeserve.report.page import render_report
+from vibeserve.report.verdict import render_verdict
 
-__all__ = ["render_report"]
+__all__ = ["render_report", "render_verdict"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vibeserve.core.environment import Environment as MachineEnvironment
 from vibeserve.core.manifest import BaselineValue, Manifest, MetricResult
 from vibeserve.core.nouns import RatioInterval
 from vibeserve.core.paths import data_dir
-from vibeserve.report import charts, svg
+from vibeserve.report import charts, markdown, svg
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -33,7 +34,7 @@ def render_report(manifest: Manifest) -> str:
         .render(
             manifest=manifest,
             headline=headline,
-            best=_best_claim(headline),
+            best=best_claim(headline),
             # the figures escape every text they take in
             figures={name: Markup(figure) for name, figure in figures.items()},
             curves=[(name, Markup(figure)) for name, figure in curves if figure],
@@ -68,12 +69,32 @@ def bytes_text(base: BaselineValue) -> str:
     return ", ".join(facts)
 
 
+def environment_facts(seen: MachineEnvironment | None) -> list[tuple[str, str]]:
+    """(name, text) of what was recorded of the machine and the hardware's identity does not say; empty without it."""
+    if seen is None:
+        return []
+    packages = ", ".join(f"{name} {version}" for name, version in sorted(seen.packages.items()))
+    return [
+        ("cpu_governor", seen.cpu_governor or "none to ask"),
+        ("virtual", "yes" if seen.is_virtual else "no"),
+        ("kernel", seen.kernel),
+        ("python", seen.python),
+        ("packages", f"{packages}; lock {seen.lock_digest[:16]}"),
+        ("engine_cpus", f"{', '.join(map(str, seen.engine_cpus))} ({seen.threads} threads)"),
+        ("client_cpus", ", ".join(map(str, seen.client_cpus))),
+        ("load_average_before", markdown.known(seen.load_average_before)),
+        ("cpu_pressure_before", markdown.share(seen.cpu_pressure_before)),
+        ("cpu_pressure", markdown.share(seen.cpu_pressure)),
+        ("steal_share", markdown.share(seen.steal_share)),
+    ]
+
+
 def _rows(manifest: Manifest, precision: str) -> list[tuple[MetricResult, BaselineValue]]:
     """The baselines of one table: same bytes and any precision never mix."""
     return [(metric, base) for metric in manifest.metrics for base in metric.baselines if base.precision == precision]
 
 
-def _best_claim(headline: MetricResult | None) -> BaselineValue | None:
+def best_claim(headline: MetricResult | None) -> BaselineValue | None:
     """The headline's hardest competent baseline in the same-bytes table: the one whose ratio is the lowest."""
     if headline is None:
         return None
@@ -87,12 +108,25 @@ def _folder() -> Path:
 
 
 def environment() -> Environment:
-    """Templates of `templates/report/`, escaping, with the filters that pages share."""
+    """Templates of `templates/report/`, escaping HTML, with the filters that pages share."""
+    return _environment(autoescape=True)
+
+
+def markdown_environment() -> Environment:
+    """The same for pages in Markdown, whose own filters escape."""
+    made = _environment(autoescape=False)
+    made.filters.update(
+        {"cell": markdown.cell, "code": markdown.code, "known": markdown.known, "share": markdown.share}
+    )
+    return made
+
+
+def _environment(*, autoescape: bool) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
         loader=FileSystemLoader(_folder()),
-        autoescape=True,
+        autoescape=autoescape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -102,6 +136,7 @@ def environment() -> Environment:
         "interval": interval_text,
         "bytes_read": bytes_text,
         "words": _words,
+        "facts": environment_facts,
     }
     environment.filters.update(filters)
     return environment

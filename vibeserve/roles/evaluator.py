@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
-from vibeserve.benchmark import Clock, Contender, Slice, interleave, window_metrics
+from vibeserve.benchmark import Clock, Contender, Devices, Discarding, DisturbedPair, Slice, interleave, window_metrics
 from vibeserve.client import LoadSession
 from vibeserve.contract import Metric, Record
+from vibeserve.progress import Progress
 from vibeserve.roles.workbench import Workbench, span_shares
 from vibeserve.service import Server
+from vibeserve.spec import ClockKind, Level
 from vibeserve.workloads import Pool
 
 FIRST_WARMUP = 3.0
@@ -49,6 +51,8 @@ class Series:
     """the machine before each window"""
     spans: dict[str, float] = field(default_factory=dict)
     """share of request time by span; only where asked for"""
+    discarded: tuple[DisturbedPair, ...] = ()
+    """pairs that the machine spoilt; they were measured again"""
 
     def medians(self) -> dict[str, float]:
         """Median over the windows of every metric that all windows have."""
@@ -57,9 +61,10 @@ class Series:
 
 
 class Evaluator:
-    def __init__(self, bench: Workbench, clock: Clock) -> None:
+    def __init__(self, bench: Workbench, clock: Clock, *, progress: Progress | None = None) -> None:
         self._bench = bench
         self._clock = clock
+        self._progress = progress
 
     def compare(
         self, entrants: Sequence[Entrant], *, load: str, pool: Pool, seed: int, num_pairs: int, window_s: float,
@@ -87,10 +92,12 @@ class Evaluator:
         contenders = [Contender(name=e.name, server=e.server, session=sessions[e.name]) for e in entrants]
         servers = {entrant.name: entrant.server for entrant in entrants}
         before = self._bench.request_spans(servers[profiled]) if profiled else {}
+        discarded: list[DisturbedPair] = []
         try:
             slices = interleave(
                 contenders, num_pairs=num_pairs, window_s=window_s, warmup_s=warmup_s, seed=seed,
-                first_warmup_s=warmup_s * FIRST_WARMUP, engine_cpus=self._bench.plan.engine_cpus,
+                first_warmup_s=warmup_s * FIRST_WARMUP, devices=self._devices(),
+                discarding=self._discarding(discarded, num_pairs=num_pairs),
             )  # fmt: skip
             for entrant in entrants:
                 if entrant.is_judged:
@@ -99,11 +106,31 @@ class Evaluator:
             replies = {e.name: _end(e.server, sessions[e.name]) for e in entrants}
         shares = span_shares(before, self._spans(servers[profiled])) if profiled else {}
         return {
-            entrant.name: self._series(
-                entrant, row, replies[entrant.name], spans=shares if entrant.name == profiled else {}
+            entrant.name: replace(
+                self._series(entrant, row, replies[entrant.name], spans=shares if entrant.name == profiled else {}),
+                discarded=tuple(discarded),
             )
             for entrant, row in zip(entrants, slices, strict=True)
         }
+
+    def _devices(self) -> Devices:
+        hardware = self._bench.plan.spec.hardware
+        return Devices(cpus=self._bench.plan.engine_cpus, gpus=range(hardware.count) if hardware.kind == "cuda" else ())
+
+    def _discarding(self, discarded: list[DisturbedPair], *, num_pairs: int) -> Discarding | None:
+        """As many pairs again as are asked for; level quick, which nobody quotes, then takes what there is. The fake
+        clock's numbers are nobody's to disturb."""
+        evaluation = self._bench.plan.spec.evaluation
+        if evaluation.clock is not ClockKind.real:
+            return None
+
+        def tell(pair: DisturbedPair) -> None:
+            discarded.append(pair)
+            if self._progress is not None:
+                self._progress.event("measure", f"pair {pair.pair + 1} is measured again: {pair.reasons[0]}")
+
+        is_strict = self._bench.plan.spec.budget.level is not Level.quick
+        return Discarding(max_pairs=num_pairs, is_strict=is_strict, tell=tell)
 
     def halve(
         self,
@@ -219,4 +246,5 @@ def merged(parts: Sequence[Series]) -> Series:
         windows=tuple(window for part in parts for window in part.windows),
         replies=tuple(reply for part in parts for reply in part.replies),
         facts=tuple(facts for part in parts for facts in part.facts),
+        discarded=tuple(pair for part in parts for pair in part.discarded),
     )

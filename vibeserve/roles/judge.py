@@ -25,7 +25,7 @@ from vibeserve.service.launch import thread_environment
 from vibeserve.weights import ModelDir, materialise
 
 SCREEN_CHECKS = ("scan", "build", "start", "probe")
-VERDICT_CHECKS = ("replies", "accuracy", "integrity")
+VERDICT_CHECKS = ("replies", "accuracy", "integrity", "cleanliness")
 OWN_TESTS_TIMEOUT_S = 300.0
 BYTE_CODE = shutil.ignore_patterns("__pycache__")
 
@@ -77,7 +77,8 @@ class Judge:
             # the probes cannot enter the network of a server that has ended: its doing, not the machine's
             if server.poll() is None:
                 raise
-            refusals = [Refusal(gate="probe", reason_class="died", text=f"{server.log_tail()}\n{error}".strip())]
+            said = f"{server.log_tail()}\n{error}".strip()
+            refusals = [Refusal(gate="probe", reason_class=server.outcome, text=said)]
         finally:
             if refusals != []:
                 server.stop(drain_s=0)
@@ -107,7 +108,7 @@ class Judge:
         launch = candidate_launch(tested, model_dir=model.path, allow_engines=self._bench.plan.spec.allow_engines)
         wall = Wall(
             tier=self._bench.tier, workdir=tested, read_only=(tested, model.path), cpus=self._bench.plan.engine_cpus,
-            hidden_modules=launch.hidden_modules, max_processes=self._bench.plan.spec.sandbox.max_processes,
+            hidden_modules=launch.hidden_modules, resources=self._bench.resources,
             env={**thread_environment(self._bench.plan.threads), "VIBESERVE_MODEL_DIR": str(model.path)},
         )  # fmt: skip
         done = self._bench.host.run(
@@ -116,7 +117,8 @@ class Judge:
         )  # fmt: skip
         if done.returncode == 0:
             return []
-        reason_class = "timed_out" if done.timed_out else "failed"
+        exceeded = done.exceeded
+        reason_class = exceeded.value if exceeded is not None else "timed_out" if done.timed_out else "failed"
         return [Refusal(gate="own_tests", reason_class=reason_class, text=done.log_tail)]
 
     def _test_model(self) -> ModelDir:
@@ -132,7 +134,7 @@ class Judge:
         self, records: Sequence[Record], *, workspace: Path, before: Snapshot, seed: int, max_replies: int, name: str,
         added: Sequence[Refusal] = (),
     ) -> tuple[Verdict, Scores]:  # fmt: skip
-        """Accuracy on the very records that were timed, and that nothing changed meanwhile.
+        """Accuracy on the very records that were timed, that nothing changed meanwhile and nothing was left behind.
 
         `max_replies` 0 re-scores all. `added` are an agent's refusals. Call it with the servers stopped: re-scoring
         takes every core.
@@ -142,7 +144,7 @@ class Judge:
             max_replies=max_replies, seed=seed, run_dir=self._bench.run_dir / "rescore" / name,
         )  # fmt: skip
         changed = compare(before, self.snapshot(workspace))
-        every = (*judged.refusals, *changed, *added)
+        every = (*judged.refusals, *changed, *self._bench.untidiness(name), *added)
         verdict = Verdict(refusals=every, accuracy=judged.figures, checks=(*SCREEN_CHECKS, *VERDICT_CHECKS))
         return verdict, judged.scores
 

@@ -23,6 +23,7 @@ from vibeserve.hosts import Host, get_host
 from vibeserve.lease import FreeLease, Lease
 from vibeserve.modalities import Bundle, bundle_ref, metrics_of, open_bundle, target_folders
 from vibeserve.plan import Plan
+from vibeserve.sandbox import Resources, resources_of
 from vibeserve.service import Launch, Server, build_workspace, candidate_launch, start_server
 from vibeserve.skills import compose_scaffold, write_scaffold
 from vibeserve.skills.card import SPANS
@@ -53,6 +54,8 @@ class Workbench:
     """logs, records of processes, built sources; belongs to this run alone"""
     lease: Lease = field(default_factory=FreeLease)
     """when the devices may be used"""
+    served: dict[str, list[Server]] = field(default_factory=dict)
+    """every server of a candidate so far, by name"""
 
     @classmethod
     def open(cls, plan: Plan, *, model: ModelDir, run_dir: Path, lease: Lease | None = None) -> Workbench:
@@ -65,6 +68,11 @@ class Workbench:
             lease=lease or FreeLease(),
             tier=host.resolve_tier(plan.spec.sandbox.tier, allow_none=plan.spec.sandbox.allow_none),
         )  # fmt: skip
+
+    @cached_property
+    def resources(self) -> Resources:
+        """What of the machine a server or a command of this plan may use."""
+        return resources_of(self.plan.spec.sandbox, hardware=self.plan.spec.hardware)
 
     @cached_property
     def bundle(self) -> Bundle:
@@ -106,6 +114,7 @@ class Workbench:
         build_workspace(
             workspace, host=self.host, tier=self.tier, log=self.run_dir / f"{workspace.name}.build.log",
             timeout_s=self.plan.spec.sandbox.build_timeout_s, allow_engines=tuple(self.plan.spec.allow_engines),
+            resources=self.resources,
         )  # fmt: skip
         if target.is_dir():
             refuse_foreign_output(target)
@@ -115,13 +124,25 @@ class Workbench:
         """Start the runtime of a built workspace behind the wall, on the engine's cores."""
         allow_engines = tuple(self.plan.spec.allow_engines)
         launch = candidate_launch(workspace, model_dir=self.model.path, allow_engines=allow_engines, name=name)
-        return self.start(launch)
+        server = self.start(launch)
+        self.served.setdefault(name, []).append(server)
+        return server
+
+    def untidiness(self, name: str) -> list[Refusal]:
+        """What every server of that name left behind or had beside what it was given. They are stopped: one that is
+        not, and a name that never served, were not looked at, which refuses, too."""
+        servers = self.served.get(name, [])
+        if not servers or any(server.leftovers is None for server in servers):
+            text = f"what '{name}' leaves behind is unknown: it is not stopped, or was never started"
+            return [Refusal(gate="cleanliness", reason_class="not_checked", text=text)]
+        found = [leftover for server in servers for leftover in server.leftovers or ()]
+        return [Refusal(gate="cleanliness", reason_class=each.kind, text=each.text) for each in found]
 
     def start(self, launch: Launch) -> Server:
         """Start any server, candidate or baseline, on the same cores behind the same wall."""
         return start_server(
             launch, host=self.host, tier=self.tier, cpus=self.plan.engine_cpus, threads=self.plan.threads,
-            run_dir=self.run_dir, max_processes=self.plan.spec.sandbox.max_processes,
+            run_dir=self.run_dir, resources=self.resources,
         )  # fmt: skip
 
     def session(
@@ -171,7 +192,7 @@ class Workbench:
         failed = next((reply.error for reply in replies if reply.error is not None), None)
         if failed is not None:
             raise ServerError(
-                server.name, outcome="died", detail=f"warm-up failed: {failed}", log_tail=server.log_tail()
+                server.name, outcome=server.outcome, detail=f"warm-up failed: {failed}", log_tail=server.log_tail()
             )
 
     def model_name(self, server: Server) -> str:
@@ -180,7 +201,7 @@ class Workbench:
             return str(json.loads(self.fetch(server, "/v1/models"))["data"][0]["id"])
         except (ValueError, KeyError, IndexError, TypeError) as error:
             detail = f"/v1/models lists no model ({type(error).__name__})"
-            raise ServerError(server.name, outcome="died", detail=detail, log_tail=server.log_tail()) from error
+            raise ServerError(server.name, outcome=server.outcome, detail=detail, log_tail=server.log_tail()) from error
 
     def fetch(self, server: Server, path: str) -> str:
         """Body of a GET on the server, by a child of ours in its network. ServerError when it does not answer."""
@@ -196,7 +217,7 @@ class Workbench:
             raise ServerError(server.name, outcome="timed_out", detail=detail, log_tail=server.log_tail()) from error
         if done.returncode != 0:
             detail = done.stderr.strip() or f"GET {path} failed"
-            raise ServerError(server.name, outcome="died", detail=detail, log_tail=server.log_tail())
+            raise ServerError(server.name, outcome=server.outcome, detail=detail, log_tail=server.log_tail())
         return done.stdout
 
     def request_spans(self, server: Server) -> dict[str, float]:

@@ -9,21 +9,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from vibeserve.sandbox.cleanliness import Leftover
     from vibeserve.sandbox.launch import run, spawn
     from vibeserve.sandbox.process import Finished, Process, join_argv
     from vibeserve.sandbox.records import forget_process, record_process, sweep_orphans
-    from vibeserve.sandbox.tiers import probe_tiers, resolve_tier
+    from vibeserve.sandbox.resources import Exceeded, Resources, resources_of
+    from vibeserve.sandbox.tiers import probe_limits, probe_tiers, resolve_tier
     from vibeserve.sandbox.wall import Wall
 
 __all__ = [
+    "Exceeded",
     "Finished",
+    "Leftover",
     "Process",
+    "Resources",
     "Wall",
     "forget_process",
     "join_argv",
+    "probe_limits",
     "probe_tiers",
     "record_process",
     "resolve_tier",
+    "resources_of",
     "run",
     "spawn",
     "sweep_orphans",
@@ -33,7 +40,9 @@ _MODULES = {
     "launch": ("run", "spawn"),
     "process": ("Finished", "Process", "join_argv"),
     "records": ("forget_process", "record_process", "sweep_orphans"),
-    "tiers": ("probe_tiers", "resolve_tier"),
+    "resources": ("Exceeded", "Resources", "resources_of"),
+    "cleanliness": ("Leftover",),
+    "tiers": ("probe_limits", "probe_tiers", "resolve_tier"),
     "wall": ("Wall",),
 }
 

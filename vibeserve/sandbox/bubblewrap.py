@@ -10,11 +10,13 @@ from vibeserve.sandbox.layout import (
     ETC_PATHS,
     SYS_PATHS,
     SYSTEM_PATHS,
+    gpu_paths,
     interpreter_prefixes,
     site_folders,
     visible_entries,
     wall_python,
 )
+from vibeserve.sandbox.resources import GIB
 from vibeserve.sandbox.wall import Wall
 
 TMP = Path("/tmp")
@@ -69,13 +71,19 @@ def _system_mounts(wall: Wall) -> list[str]:
             options += ["--symlink", str(source.readlink()), path]
         else:
             options += ["--ro-bind-try", path, path]
-    for path in (*ETC_PATHS, *SYS_PATHS):
+    # /proc is the namespace's own, which has the drivers' files
+    gpu = [path for path in gpu_paths(wall) if not path.startswith("/proc/")]
+    for path in (*ETC_PATHS, *SYS_PATHS, *gpu):
         options += ["--ro-bind-try", path, path]
-    size = str(int(wall.tmp_gib * 2**30))
+    size = str(int(wall.resources.tmp_gib * GIB))
     options += ["--proc", "/proc"]
     for name in _OWNER_WRITABLE:
         options += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
-    options += ["--dev", "/dev", "--remount-ro", "/dev", "--size", size, "--tmpfs", "/dev/shm"]
+    options += ["--dev", "/dev"]
+    for device in wall.resources.devices:
+        # before /dev is closed: the mount points are made in it
+        options += _bind("--dev-bind", device)
+    options += ["--remount-ro", "/dev", "--size", size, "--tmpfs", "/dev/shm"]
     return [*options, "--perms", "1777", "--size", size, "--tmpfs", str(TMP)]
 
 
@@ -87,7 +95,6 @@ def _mounts(wall: Wall) -> list[tuple[Path, list[str]]]:
         read_only.append(wall.workdir)
     mounts = [(path, _bind("--ro-bind", path)) for path in read_only]
     mounts += [(path, _bind("--bind", path)) for path in wall.writable]
-    mounts += [(path, _bind("--dev-bind", path)) for path in wall.devices]
     for site in site_folders(python):
         visible = visible_entries(site, wall.hidden_modules)
         if visible is not None:

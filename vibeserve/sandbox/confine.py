@@ -7,6 +7,7 @@ command's status (128 + signal), and takes the whole tree with it on SIGTERM, on
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -14,11 +15,14 @@ import resource
 import signal
 import sys
 from dataclasses import dataclass, fields
+from pathlib import Path
 
 from vibeserve.sandbox.tree import kill_all
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 36, 24, 38
 _CANNOT_CONFINE = 125
+_OOM_SCORE = 500
+"""of -1000 to 1000; the controller keeps its own, usually 0"""
 _AWAITED = {signal.SIGTERM, signal.SIGCHLD}
 
 
@@ -61,6 +65,15 @@ def _set_limits(limits: dict[str, int]) -> None:
         resource.setrlimit(kind, (bound, bound))
 
 
+def kill_me_first(pid: int) -> None:
+    """Where the machine itself runs out of memory the kernel ends this process before others (proc(5)). What a
+    privileged caller writes the inside cannot take back."""
+    file = Path(f"/proc/{pid}/oom_score_adj")
+    # an order of victims, not a limit: where /proc is read-only the kernel chooses by size
+    with contextlib.suppress(PermissionError):
+        file.write_text(str(max(int(file.read_text(encoding="ascii")), _OOM_SCORE)), encoding="ascii")
+
+
 def confine(task: Confinement) -> None:
     """Give up, in this order, what the next step does not need any more."""
     from vibeserve.sandbox import landlock, seccomp
@@ -69,6 +82,7 @@ def confine(task: Confinement) -> None:
     if task.cpus:
         os.sched_setaffinity(0, task.cpus)
     _set_limits(task.limits)
+    kill_me_first(os.getpid())
     os.chdir(task.workdir)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     if not task.is_walled:

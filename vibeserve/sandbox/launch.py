@@ -21,8 +21,9 @@ from typing import TypeVar
 from vibeserve.errors import InfraError
 from vibeserve.sandbox import seccomp
 from vibeserve.sandbox.bubblewrap import TMP, bwrap_argv, find_bwrap
-from vibeserve.sandbox.cgroups import enter_cgroup, make_cgroup, remove_cgroup
-from vibeserve.sandbox.confine import Confinement, default_signals
+from vibeserve.sandbox.cgroups import Cgroup, make_cgroup
+from vibeserve.sandbox.confine import Confinement, default_signals, kill_me_first
+from vibeserve.sandbox.guard import Guard
 from vibeserve.sandbox.process import Finished, Process, finish, open_log, read_tail, start_ticks_of
 from vibeserve.sandbox.records import forget_tree, record_process, record_start
 from vibeserve.sandbox.shadow import landlock_paths, make_shadow
@@ -65,7 +66,7 @@ def run(argv: Sequence[str], *, wall: Wall, log: Path, timeout_s: float) -> Fini
 
 
 def _check_paths(wall: Wall) -> None:
-    named = (wall.workdir, *wall.read_only, *wall.writable, *wall.devices)
+    named = (wall.workdir, *wall.read_only, *wall.writable, *wall.resources.devices)
     missing = [str(path) for path in named if not path.exists()]
     if missing:
         raise InfraError(f"the wall names paths that do not exist: {', '.join(missing)}")
@@ -93,40 +94,72 @@ def _forget_starter() -> None:
 def _limits(wall: Wall) -> dict[str, int]:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     files = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_OPEN_FILES)
-    return {"NPROC": wall.max_processes, "FSIZE": int(wall.max_file_gib * 2**30), "NOFILE": files, "CORE": 0}
+    return {"NPROC": wall.resources.max_processes, "FSIZE": wall.resources.disk_bytes, "NOFILE": files, "CORE": 0}
 
 
 def _spawn_bubblewrap(argv: Sequence[str], *, wall: Wall, log: Path, tree_id: str) -> Process:
-    log_fd, log_start = open_log(log)
-    popen, info, go = _start_bwrap(argv, wall=wall, tree_id=tree_id, log_fd=log_fd)
-    cgroup = make_cgroup(tree_id, max_processes=wall.max_processes)
+    popen, info, go = _start_bwrap(argv, wall=wall, tree_id=tree_id, log_fd=open_log(log))
+    cgroup = make_cgroup(tree_id, wall.resources)
     try:
         inner = _read_child_pid(info)
         _hold(inner, wall)
-        enter_cgroup(cgroup, inner)
-        start_ticks = start_ticks_of(popen.pid)
+        cgroup.enter(inner)
+        process = _held(popen, wall=wall, log=log, tree_id=tree_id, cgroup=cgroup, inner=inner)
         os.write(go, b"\n")
     except (InfraError, OSError) as error:
-        popen.kill()
-        popen.wait()
-        remove_cgroup(cgroup)
-        said = read_tail(log, start=log_start)
-        raise InfraError(f"cannot build the wall around {argv[0]}: {error}\n{said}") from error
+        raise _not_built(popen, argv, log=log, cgroup=cgroup, error=error) from error
     finally:
         os.close(go)
         os.close(info)
+    return process
+
+
+def _held(
+    popen: subprocess.Popen[bytes],
+    *,
+    wall: Wall,
+    log: Path,
+    tree_id: str,
+    cgroup: Cgroup,
+    inner: int | None = None,
+    scratch: Path | None = None,
+) -> Process:
+    """The tree as the controller holds it, watched from now on."""
+    keepers = frozenset() if inner is None else frozenset({inner})
+    start_ticks = start_ticks_of(popen.pid)
+    written = (*wall.writable, log, *(() if scratch is None else (scratch,)))
+    guard = Guard(
+        pid=popen.pid,
+        start_ticks=start_ticks,
+        keepers=keepers,
+        cgroup=cgroup,
+        resources=wall.resources,
+        written=written,
+    )
+    guard.start()
     return Process(
         pid=popen.pid,
         network_pid=inner if wall.isolate_network else None,
         tier=wall.tier,
         log=log,
-        log_start=log_start,
         start_ticks=start_ticks,
         tree_id=tree_id,
         popen=popen,
-        keepers=frozenset({inner}),
+        keepers=keepers,
         cgroup=cgroup,
+        guard=guard,
+        scratch=scratch,
     )
+
+
+def _not_built(
+    popen: subprocess.Popen[bytes], argv: Sequence[str], *, log: Path, cgroup: Cgroup, error: Exception
+) -> InfraError:
+    """End what was started of a wall that could not be built; the error to raise."""
+    popen.kill()
+    popen.wait()
+    cgroup.remove()
+    return InfraError(f"cannot build the wall around {argv[0]}: {error}\n{read_tail(log)}")
 
 
 def _start_bwrap(
@@ -139,7 +172,7 @@ def _start_bwrap(
         raise InfraError("tier A needs bubblewrap\nnext: apt-get install bubblewrap (or dnf, pacman)")
     info_out, info_in = os.pipe()
     block_out, block_in = os.pipe()
-    filter_fd = _filter_descriptor()
+    filter_fd = _filter_descriptor(wall)
     command = bwrap_argv(bwrap, argv, wall=wall, info_fd=info_in, block_fd=block_out, seccomp_fd=filter_fd)
     try:
         popen = subprocess.Popen(
@@ -159,10 +192,10 @@ def _start_bwrap(
     return popen, info_out, block_in
 
 
-def _filter_descriptor() -> int:
+def _filter_descriptor(wall: Wall) -> int:
     """An open temporary file that holds the seccomp program for bubblewrap."""
     descriptor = os.memfd_create("filter", os.MFD_CLOEXEC)
-    os.write(descriptor, seccomp.program(own_namespaces=True))
+    os.write(descriptor, seccomp.program(own_namespaces=True, own_network=wall.isolate_network))
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
 
@@ -185,38 +218,22 @@ def _hold(inner: int, wall: Wall) -> None:
         os.sched_setaffinity(inner, wall.cpus)
     for name, value in _limits(wall).items():
         resource.prlimit(inner, getattr(resource, f"RLIMIT_{name}"), (value, value))
+    kill_me_first(inner)
 
 
 def _spawn_supervised(argv: Sequence[str], *, wall: Wall, log: Path, tree_id: str) -> Process:
     scratch = Path(tempfile.mkdtemp(prefix=f"vibeserve-{tree_id}-"))
     task = _confinement(argv, wall=wall, scratch=scratch, tree_id=tree_id)
-    log_fd, log_start = open_log(log)
-    popen = _start_supervisor(tree_id, log_fd=log_fd)
-    cgroup = make_cgroup(tree_id, max_processes=wall.max_processes + 1)
+    popen = _start_supervisor(tree_id, log_fd=open_log(log))
+    cgroup = make_cgroup(tree_id, wall.resources)
     try:
-        enter_cgroup(cgroup, popen.pid)
-        start_ticks = start_ticks_of(popen.pid)
+        cgroup.enter(popen.pid)
+        process = _held(popen, wall=wall, log=log, tree_id=tree_id, cgroup=cgroup, scratch=scratch)
         _send(popen, task)
     except (InfraError, OSError) as error:
-        popen.kill()
-        popen.wait()
-        remove_cgroup(cgroup)
         shutil.rmtree(scratch, ignore_errors=True)
-        said = read_tail(log, start=log_start)
-        raise InfraError(f"cannot build the wall around {argv[0]}: {error}\n{said}") from error
-    return Process(
-        pid=popen.pid,
-        network_pid=None,
-        tier=wall.tier,
-        log=log,
-        log_start=log_start,
-        start_ticks=start_ticks,
-        tree_id=tree_id,
-        popen=popen,
-        keepers=frozenset(),
-        scratch=scratch,
-        cgroup=cgroup,
-    )
+        raise _not_built(popen, argv, log=log, cgroup=cgroup, error=error) from error
+    return process
 
 
 def _start_supervisor(tree_id: str, *, log_fd: int) -> subprocess.Popen[bytes]:
@@ -251,18 +268,18 @@ def _confinement(argv: Sequence[str], *, wall: Wall, scratch: Path, tree_id: str
     command = list(argv) if shadow is None else [shadow.translate(argument) for argument in argv]
     env = wall_environment(wall, tmp=tmp, tree_id=tree_id)
     read_only, list_only = landlock_paths(wall) if is_walled else ((), ())
-    has_tcp_rules = wall.isolate_network and not wall.local_sockets
+    has_tcp_rules = not wall.local_sockets
     return Confinement(
         argv=command,
         env=env if shadow is None else shadow.environment(env),
         workdir=str(wall.workdir),
         parent=os.getpid(),
         cpus=list(wall.cpus),
-        limits=_limits(wall) | {"NPROC": _user_threads() + wall.max_processes},
+        limits=_limits(wall) | {"NPROC": _user_threads() + wall.resources.max_processes},
         is_walled=is_walled,
         read_only=[*map(str, read_only), str(scratch / "python")],
         list_only=[str(path) for path in list_only],
-        writable=[str(path) for path in (*wall.writable, *wall.devices, tmp)] + list(_DEVICES),
+        writable=[str(path) for path in (*wall.writable, *wall.resources.devices, tmp)] + list(_DEVICES),
         bind_ports=[wall.bind_port] if has_tcp_rules and wall.bind_port else [] if has_tcp_rules else None,
         local_sockets=wall.local_sockets,
     )

@@ -28,6 +28,28 @@ ETC_PATHS = (
 SYS_PATHS = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/kernel/mm/transparent_hugepage")
 """CPU topology for OpenMP, oneDNN and torch"""
 
+GPU_PATHS = (
+    "/proc/driver/nvidia",
+    "/proc/devices",
+    "/proc/modules",
+    "/sys/module/nvidia",
+    "/sys/module/nvidia_uvm",
+    "/sys/module/amdgpu",
+    "/sys/bus/pci",
+    "/sys/class/drm",
+    "/sys/class/kfd",
+    "/sys/devices/virtual/kfd",
+    "/sys/dev/char",
+)
+"""what GPU drivers' libraries read, beside /sys/devices/pci*; only for walls with device nodes"""
+
+
+def gpu_paths(wall: Wall) -> tuple[str, ...]:
+    """Paths that a wall with GPUs shows in addition."""
+    if not wall.resources.devices:
+        return ()
+    return (*GPU_PATHS, *sorted(str(path) for path in Path("/sys/devices").glob("pci*")))
+
 
 def wall_python(wall: Wall) -> Path:
     """The interpreter inside, by the path it is started with (a venv is recognised by that path)."""

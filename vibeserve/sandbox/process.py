@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -13,9 +14,13 @@ from pathlib import Path
 
 from vibeserve.errors import InfraError
 from vibeserve.sandbox import tree
+from vibeserve.sandbox.cgroups import Cgroup
+from vibeserve.sandbox.guard import Guard
+from vibeserve.sandbox.resources import Exceeded
 from vibeserve.spec import Tier
 
 _LOG_TAIL_BYTES = 8192
+_KILL_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +32,8 @@ class Finished:
     timed_out: bool
     seconds: float
     log_tail: str
+    exceeded: Exceeded | None = None
+    """the limit that it ran into, if any"""
 
 
 @dataclass(kw_only=True)
@@ -38,17 +45,19 @@ class Process:
     """host pid of a process in the tree's own network namespace; None when it uses the host's"""
     tier: Tier
     log: Path
-    log_start: int
-    """size of the log when the process was started, bytes"""
     start_ticks: int
     tree_id: str
     popen: subprocess.Popen[bytes] = field(repr=False)
     keepers: frozenset[int]
     """outer processes that hold the tree and run nothing of it; never stopped"""
+    cgroup: Cgroup
+    guard: Guard = field(repr=False)
     scratch: Path | None = None
     """folder of ours that goes with the process"""
-    cgroup: Path | None = None
+    strays: int = 0
+    """processes that had escaped from the tree, found and killed by `kill_tree`"""
     peak_gib: float = 0.0
+    _exceeded: Exceeded | None = field(default=None, repr=False)
     _paused: list[int] = field(default_factory=list, repr=False)
 
     def poll(self) -> int | None:
@@ -87,30 +96,68 @@ class Process:
             if stat.parent in self.keepers | {self.pid} and stat.pid not in self.keepers:
                 tree.send(stat.pid, signal.SIGTERM)
 
+    def cpu_s(self) -> float:
+        """CPU seconds of the tree's live processes, and of what they waited for."""
+        return tree.cpu_s(self.descendants())
+
     def rss_gib(self) -> float:
         """Highest memory of the tree seen so far, GiB; takes a sample now."""
         self.peak_gib = max(self.peak_gib, tree.memory_gib(self.descendants()))
         return self.peak_gib
 
-    def kill_tree(self) -> None:
-        """SIGKILL everything and wait for the end. Safe to call again. Raises InfraError when something survives."""
-        from vibeserve.sandbox.cgroups import remove_cgroup
+    @property
+    def exceeded(self) -> Exceeded | None:
+        """The limit that the tree ran into so far, if any."""
+        return self._exceeded or self.guard.exceeded or self.cgroup.exceeded()
 
+    def kill_tree(self) -> None:
+        """SIGKILL everything and wait for the end, so that nothing of it writes any more. Safe to call again.
+
+        Raises InfraError when something survives.
+        """
+        self.guard.stop()
         if self.popen.poll() is None:
-            tree.kill_all(self.pid, keep=self.keepers)
+            tree.kill_all(self.pid, keep=self.keepers, timeout_s=_KILL_TIMEOUT_S)
+            if left := self.descendants():
+                raise _survivors(left)
             for keeper in (*self.keepers, self.pid):
                 tree.send(keeper, signal.SIGKILL)
-            self.popen.wait(10)
+            if self.wait(_KILL_TIMEOUT_S) is None:
+                raise _survivors([self.pid])
         self._paused = []
-        remove_cgroup(self.cgroup)
-        self.cgroup = None
+        self._end_strays()
+        self._exceeded = self.exceeded
+        self.cgroup.remove()
         if self.scratch is not None:
             _remove_tree(self.scratch)
             self.scratch = None
 
+    def _end_strays(self) -> None:
+        """Kill what does not descend from the outer process any more, because that was killed: known by its group, or
+        by the tree's id in its environment."""
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
+        found: set[int] = set()
+        while pids := self._left():
+            if time.monotonic() > deadline:
+                raise _survivors(pids)
+            for pid in pids:
+                tree.send(pid, signal.SIGKILL)
+            found.update(pids)
+            time.sleep(0.002)
+        # a pid namespace goes with its first process, only a little later than that
+        self.strays += 0 if self.tier is Tier.A else len(found)
+
+    def _left(self) -> list[int]:
+        members = [pid for pid in self.cgroup.members() if tree.is_running(pid)]
+        return members if self.tier is Tier.A else sorted({*members, *tree.marked(self.tree_id)})
+
     def log_tail(self) -> str:
         """The last lines that this process wrote to the log."""
-        return read_tail(self.log, start=self.log_start)
+        return read_tail(self.log)
+
+
+def _survivors(pids: list[int]) -> InfraError:
+    return InfraError(f"processes {pids} survive SIGKILL\nnext: look at what they wait for (/proc/PID/stack)")
 
 
 def _remove_tree(folder: Path) -> None:
@@ -119,12 +166,12 @@ def _remove_tree(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def read_tail(log: Path, *, start: int) -> str:
-    """Last 8 KiB of a log as text, from byte `start` on; empty when there is none."""
+def read_tail(log: Path) -> str:
+    """Last 8 KiB of a log as text; empty when there is none."""
     if not log.is_file():
         return ""
     with log.open("rb") as stream:
-        stream.seek(max(start, log.stat().st_size - _LOG_TAIL_BYTES))
+        stream.seek(max(0, log.stat().st_size - _LOG_TAIL_BYTES))
         return stream.read().decode("utf-8", errors="replace").rstrip("\n")
 
 
@@ -141,6 +188,7 @@ def finish(process: Process, *, timeout_s: float) -> Finished:
         timed_out=code is None,
         seconds=seconds,
         log_tail=process.log_tail(),
+        exceeded=process.exceeded,
     )
 
 
@@ -162,8 +210,11 @@ def start_ticks_of(pid: int) -> int:
     return stat.start_ticks
 
 
-def open_log(log: Path) -> tuple[int, int]:
-    """(descriptor, size) of the log, made when missing, appended to."""
+def open_log(log: Path) -> int:
+    """Descriptor of a new log. An earlier one is kept under another name: the inside may read what it writes to, and
+    would hand itself notes from one start to the next."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    return descriptor, os.fstat(descriptor).st_size
+    if log.exists():
+        numbers = itertools.count(1)
+        log.rename(next(old for number in numbers if not (old := log.with_suffix(f".{number}{log.suffix}")).exists()))
+    return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from vibeserve.core.documents import read_document, write_document
+from vibeserve.errors import InfraError
 from vibeserve.sandbox import tree
-from vibeserve.sandbox.cgroups import cgroup_of, remove_cgroup
+from vibeserve.sandbox.cgroups import cgroup_of
 from vibeserve.sandbox.process import Process
 
 _SUFFIX = ".process.json"
+_KILL_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,24 +79,14 @@ def _sweep(record: ProcessRecord) -> int:
     if tree.is_alive(record.pid, start_ticks=record.start_ticks):
         killed += tree.kill_all(record.pid)
         killed += tree.send(record.pid, signal.SIGKILL)
-    while marked := [pid for pid in _marked(record.tree_id) if tree.send(pid, signal.SIGKILL)]:
-        killed += len(marked)
-    remove_cgroup(cgroup_of(record.tree_id))
+    cgroup = cgroup_of(record.tree_id)
+    deadline = time.monotonic() + _KILL_TIMEOUT_S
+    while left := {*tree.marked(record.tree_id), *filter(tree.is_running, cgroup.members())}:
+        if time.monotonic() > deadline:
+            raise InfraError(f"processes {sorted(left)} of an earlier run survive SIGKILL\nnext: reboot this machine")
+        killed += sum(tree.send(pid, signal.SIGKILL) for pid in left)
+        time.sleep(0.002)
+    cgroup.remove()
     for scratch in Path(tempfile.gettempdir()).glob(f"vibeserve-{record.tree_id}-*"):
         shutil.rmtree(scratch, ignore_errors=True)
     return killed
-
-
-def _marked(tree_id: str) -> list[int]:
-    """Live processes, other than this one, whose environment carries the tree id."""
-    needle = f"VIBESERVE_TREE={tree_id}".encode()
-    found: list[int] = []
-    for stat in tree.all_stats():
-        if stat.state in "ZX" or stat.pid == os.getpid():
-            continue
-        try:
-            if needle in Path(f"/proc/{stat.pid}/environ").read_bytes().split(b"\0"):
-                found.append(stat.pid)
-        except OSError:
-            continue
-    return found

@@ -28,7 +28,8 @@ _SYSCALLS: dict[str, tuple[int, int]] = {
     "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
     "chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
     "fsconfig": (431, 431),
-    "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442), "open_by_handle_at": (304, 265),
+    "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442), "open_tree_attr": (467, 467),
+    "open_by_handle_at": (304, 265),
     "name_to_handle_at": (303, 264), "keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218),
     "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "kexec_load": (246, 104),
     "kexec_file_load": (320, 294), "reboot": (169, 142), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89),
@@ -38,8 +39,22 @@ _SYSCALLS: dict[str, tuple[int, int]] = {
 }
 # what a namespace would keep apart: System V and POSIX queues, priorities of the user's other processes
 _SHARED = {
-    "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190), "mq_open": (240, 180), "setpriority": (141, 140),
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "msgget": (68, 186), "msgsnd": (69, 189),
+    "msgrcv": (70, 188), "msgctl": (71, 187), "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191),
+    "semtimedop": (220, 192), "mq_open": (240, 180), "mq_unlink": (241, 181), "setpriority": (141, 140),
     "ioprio_set": (251, 30),
+}
+# what Landlock does not restrict (landlock(7)): a watch on a file that cannot be opened, attributes of any file
+_BY_PATH: dict[str, tuple[int | None, int | None]] = {
+    "inotify_add_watch": (254, 27), "fanotify_init": (300, 262), "setxattr": (188, 5), "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "fremovexattr": (199, 16),
+    "setxattrat": (463, 463), "removexattrat": (466, 466), "file_setattr": (469, 469), "chown": (92, None),
+    "lchown": (94, None), "fchown": (93, 55), "fchownat": (260, 54),
+}
+# the same, but linkers, copies and unpackers change modes and times of what they have just written: no effect, no error
+_MODES_AND_TIMES: dict[str, tuple[int | None, int | None]] = {
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452), "utime": (132, None),
+    "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
 }
 _SIGNALS = {
     "kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138),
@@ -48,6 +63,9 @@ _SIGNALS = {
 # fmt: on
 _CLONE, _CLONE3, _SOCKET, _PRLIMIT, _SETAFFINITY = (56, 220), (435, 435), (41, 198), (302, 261), (203, 122)
 _SETSCHEDULER = (144, 119)
+_SENDS = {"sendto": ((44, 206), 3), "sendmsg": ((46, 211), 2), "sendmmsg": ((307, 269), 3)}
+"""name -> (numbers, which argument holds the flags)"""
+_MSG_FASTOPEN = 0x20000000  # connects on its way, past Landlock's rule on connect(2)
 _AUDIT_ARCH = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
 
@@ -62,6 +80,9 @@ def _instruction(code: int, value: int, *, jump_true: int = 0, jump_false: int =
 
 def _return_errno(code: int) -> bytes:
     return _instruction(_RET, _ERRNO | code)
+
+
+_RELOAD = _instruction(_LD, _NUMBER)
 
 
 def _if_number(number: int, body: bytes) -> bytes:
@@ -87,39 +108,54 @@ def _socket_rule(families: tuple[int, ...]) -> bytes:
     return body + refuse + allow
 
 
-def program(*, own_namespaces: bool, local_sockets: bool = False, signals_scoped: bool = True) -> bytes:
+def program(
+    *, own_namespaces: bool, own_network: bool = True, local_sockets: bool = False, signals_scoped: bool = True
+) -> bytes:
     """The filter as an array of `struct sock_filter`.
 
-    `own_namespaces` (tier A): sockets, System V memory and signals are left to the namespaces. Otherwise only TCP
-    sockets, plus AF_UNIX with `local_sockets`; without Landlock's signal scope no signal can be sent at all.
+    `own_namespaces` (tier A): System V memory, files and signals are left to the namespaces, and so are sockets with
+    `own_network`. Otherwise only TCP sockets, plus AF_UNIX with `local_sockets`; modes and times of files keep what
+    they are; without Landlock's signal scope no signal can be sent at all.
     """
     arch, column = _AUDIT_ARCH[os.uname().machine]
     code = _instruction(_LD, _ARCH) + _instruction(_JEQ, arch, jump_true=1) + _instruction(_RET, _KILL_PROCESS)
     code += _instruction(_LD, _NUMBER)
     if column == 0:  # the x32 ABI has numbers of its own
         code += _instruction(_JGE, 0x40000000, jump_false=1) + _return_errno(errno.ENOSYS)
-    denied = dict(_SYSCALLS)
+    denied: list[int | None] = [numbers[column] for numbers in _SYSCALLS.values()]
+    # success without effect: OpenMP runtimes that pin their threads go on, on the CPUs they were given, and ZeroMQ
+    # aborts the process when it is refused a scheduling class
+    ignored: list[int | None] = [_SETAFFINITY[column], _SETSCHEDULER[column]]
     if not own_namespaces:
-        denied |= _SHARED
-        if not signals_scoped:
-            denied |= _SIGNALS
-    for numbers in denied.values():
-        code += _if_number(numbers[column], _return_errno(errno.EPERM))
-    # success without effect: OpenMP runtimes that pin their threads go on, on the CPUs they were given
-    code += _if_number(_SETAFFINITY[column], _return_errno(0))
-    # the same for scheduling classes: ZeroMQ aborts the process when it is refused one
-    code += _if_number(_SETSCHEDULER[column], _return_errno(0))
-    # glibc falls back to clone, whose flags can be read here
-    code += _if_number(_CLONE3[column], _return_errno(errno.ENOSYS))
-    reload = _instruction(_LD, _NUMBER)
-    flags = _argument(0) + _instruction(_JSET, _NAMESPACE_FLAGS, jump_false=1) + _return_errno(errno.EPERM)
-    code += _if_number(_CLONE[column], flags + reload)
-    others = _argument(0) + _instruction(_JEQ, 0, jump_true=1) + _return_errno(errno.EPERM)
-    code += _if_number(_PRLIMIT[column], others + reload)
-    if not own_namespaces:
-        families = (_AF_UNIX, _AF_INET, _AF_INET6) if local_sockets else (_AF_INET, _AF_INET6)
-        code += _if_number(_SOCKET[column], _socket_rule(families))
+        denied += [numbers[column] for numbers in (*_SHARED.values(), *_BY_PATH.values())]
+        denied += [] if signals_scoped else [numbers[column] for numbers in _SIGNALS.values()]
+        ignored += [numbers[column] for numbers in _MODES_AND_TIMES.values()]
+    for group, answer in ((denied, errno.EPERM), (ignored, 0)):
+        code += b"".join(_if_number(number, _return_errno(answer)) for number in group if number is not None)
+    code += _conditional_rules(column)
+    if not (own_namespaces and own_network):
+        code += _network_rules(column, local_sockets=local_sockets)
     return code + _instruction(_RET, _ALLOW)
+
+
+def _conditional_rules(column: int) -> bytes:
+    """New namespaces and other processes' limits: denied by what the arguments say."""
+    # glibc falls back to clone, whose flags can be read here
+    code = _if_number(_CLONE3[column], _return_errno(errno.ENOSYS))
+    flags = _argument(0) + _instruction(_JSET, _NAMESPACE_FLAGS, jump_false=1) + _return_errno(errno.EPERM)
+    code += _if_number(_CLONE[column], flags + _RELOAD)
+    others = _argument(0) + _instruction(_JEQ, 0, jump_true=1) + _return_errno(errno.EPERM)
+    return code + _if_number(_PRLIMIT[column], others + _RELOAD)
+
+
+def _network_rules(column: int, *, local_sockets: bool) -> bytes:
+    """On a network that is not the tree's own."""
+    families = (_AF_UNIX, _AF_INET, _AF_INET6) if local_sockets else (_AF_INET, _AF_INET6)
+    code = _if_number(_SOCKET[column], _socket_rule(families))
+    for numbers, place in _SENDS.values():
+        flags = _argument(place) + _instruction(_JSET, _MSG_FASTOPEN, jump_false=1) + _return_errno(errno.EPERM)
+        code += _if_number(numbers[column], flags + _RELOAD)
+    return code
 
 
 def load(filter_program: bytes) -> None:

@@ -17,6 +17,7 @@ from vibeserve.sandbox.layout import (
     ETC_PATHS,
     SYS_PATHS,
     SYSTEM_PATHS,
+    gpu_paths,
     interpreter_prefixes,
     site_folders,
     visible_entries,
@@ -93,7 +94,7 @@ def landlock_paths(wall: Wall) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
         if (visible := visible_entries(site, wall.hidden_modules)) is not None
     }
     roots = [Path(path) for path in SYSTEM_PATHS] + list(interpreter_prefixes(python)) + [wall.workdir, *wall.read_only]
-    read_only: list[Path] = [Path(path) for path in (*ETC_PATHS, *SYS_PATHS)]
+    read_only: list[Path] = [Path(path) for path in (*ETC_PATHS, *SYS_PATHS, *gpu_paths(wall))]
     read_only += [Path("/proc") / name for name in _PROC_FILES]
     for root in roots:
         read_only += _without(root.resolve(), masks)

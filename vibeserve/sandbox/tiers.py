@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import tempfile
 from functools import lru_cache
 from pathlib import Path
@@ -9,7 +11,10 @@ from pathlib import Path
 from vibeserve.errors import InfraError
 from vibeserve.sandbox import landlock, seccomp
 from vibeserve.sandbox.bubblewrap import find_bwrap
+from vibeserve.sandbox.cgroups import make_cgroup
+from vibeserve.sandbox.guard import DISK_INTERVAL_S, INTERVAL_S
 from vibeserve.sandbox.launch import run
+from vibeserve.sandbox.resources import Resources
 from vibeserve.sandbox.wall import Wall
 from vibeserve.spec import Tier
 
@@ -54,7 +59,7 @@ def _try(tier: Tier) -> str:
         inside.mkdir()
         outside.mkdir()
         wall = Wall(tier=tier, workdir=inside, writable=(inside,))
-        script = f"touch {inside}/yes && ! touch {outside}/no"
+        script = f"echo > {inside}/yes; ! echo 2> /dev/null > {outside}/no"
         try:
             done = run(["/bin/sh", "-c", script], wall=wall, log=folder / "log", timeout_s=_PROBE_TIMEOUT_S)
         except InfraError as error:
@@ -64,6 +69,17 @@ def _try(tier: Tier) -> str:
         if done.returncode != 0 or not (inside / "yes").exists():
             return f"a probe command failed with status {done.returncode}: {done.log_tail}"
     return AVAILABLE
+
+
+def probe_limits() -> dict[str, str]:
+    """What holds a tree to its limits here: resource -> how. Memory and processes by making a control group."""
+    cgroup = make_cgroup(secrets.token_hex(8), Resources())
+    cgroup.remove()
+    return {
+        "memory": "control group" if cgroup.memory is not None else f"sampled every {INTERVAL_S:g} s",
+        "processes": "control group" if cgroup.pids is not None else "rlimit" if os.getuid() else "nothing (root)",
+        "disk": f"sampled every {DISK_INTERVAL_S:g} s",
+    }
 
 
 def resolve_tier(declared: Tier, *, allow_none: bool) -> Tier:

@@ -45,6 +45,35 @@ def is_alive(pid: int, *, start_ticks: int) -> bool:
     return stat is not None and stat.start_ticks == start_ticks and stat.state not in "ZX"
 
 
+def is_running(pid: int) -> bool:
+    """Whether there is a process of that number; a zombie is none."""
+    stat = read_stat(pid)
+    return stat is not None and stat.state not in "ZX"
+
+
+def marked(tree_id: str) -> list[int]:
+    """Live processes, other than this one, whose environment carries the tree id."""
+    needle = f"VIBESERVE_TREE={tree_id}".encode()
+    found: list[int] = []
+    for stat in all_stats():
+        if stat.state in "ZX" or stat.pid == os.getpid():
+            continue
+        try:
+            if needle in (_PROC / str(stat.pid) / "environ").read_bytes().split(b"\0"):
+                found.append(stat.pid)
+        except OSError:
+            continue
+    return found
+
+
+def descriptors(pid: int) -> list[Path]:
+    """The links below /proc/<pid>/fd; none for a process that has ended or is another user's."""
+    try:
+        return list((_PROC / str(pid) / "fd").iterdir())
+    except OSError:
+        return []
+
+
 def all_stats() -> list[ProcessStat]:
     stats = (read_stat(int(folder.name)) for folder in _PROC.glob("[0-9]*"))
     return [stat for stat in stats if stat is not None]
@@ -128,6 +157,39 @@ def _kib(pid: int, file: str, key: str) -> int:
         if line.startswith(key + ":"):
             return int(line.split()[1])
     return 0
+
+
+def own_memory_bytes(pids: list[int], *, at_least: int) -> int:
+    """Memory of the processes that no file backs: anonymous and shared, by `smaps_rollup` a shared page once.
+
+    That walk holds up the process, so the cheaper sum of resident pages, which counts shared pages several times, is
+    returned as it is when it does not reach `at_least` (proc(5)).
+    """
+    quick = sum(_sum_kib(pid, "status", ("RssAnon", "RssShmem")) for pid in pids) * 1024
+    if quick < at_least:
+        return quick
+    exact = sum(_sum_kib(pid, "smaps_rollup", ("Pss_Anon", "Pss_Shmem")) for pid in pids) * 1024
+    # 0: a kernel without these fields, or processes of another user
+    return exact or quick
+
+
+def _sum_kib(pid: int, file: str, keys: tuple[str, ...]) -> int:
+    try:
+        return sum(_kib(pid, file, key) for key in keys)
+    except OSError:
+        return 0
+
+
+def cpu_s(pids: list[int]) -> float:
+    """CPU seconds of the processes and of the children that they waited for (proc(5), fields 14 to 17)."""
+    ticks = 0
+    for pid in pids:
+        try:
+            text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        ticks += sum(int(field) for field in text[text.rindex(")") + 2 :].split()[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def memory_gib(pids: list[int]) -> float:

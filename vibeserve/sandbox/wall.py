@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from vibeserve.spec import Sandbox, Tier
+from vibeserve.sandbox.resources import Resources
+from vibeserve.spec import Tier
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,8 @@ class Wall:
     hidden_modules: tuple[str, ...] = ()
     """importable top-level names that site-packages must not offer, with their metadata"""
     isolate_network: bool = True
-    """loopback only (A: own namespace; B: bind on `bind_port`, no connect). False: the host's network, for `serve`"""
+    """tier A: a network namespace with a loopback and nothing else. False: the host's network, for `serve`, of which
+    only TCP is left. Tier B has the host's network always: it binds `bind_port` only and connects to nothing"""
     bind_port: int = 0
     """tier B: the one TCP port that may be bound; 0 = none"""
     local_sockets: bool = False
@@ -41,16 +43,10 @@ class Wall:
     """affinity, which the inside cannot widen; empty = as the caller's"""
     env: Mapping[str, str] = field(default_factory=dict)
     """the whole environment beside PATH, HOME, TMPDIR, LANG and a user name"""
-    devices: tuple[Path, ...] = ()
-    """device nodes such as /dev/nvidia0"""
-    max_processes: int = Sandbox.max_processes
-    max_file_gib: float = 16.0
-    """largest file that may be written, the log included"""
-    tmp_gib: float = 2.0
-    """tier A: size of $TMPDIR and of /dev/shm each"""
+    resources: Resources = field(default_factory=Resources)
 
     def __post_init__(self) -> None:
-        for path in (self.workdir, *self.read_only, *self.writable, *self.devices):
+        for path in (self.workdir, *self.read_only, *self.writable, *self.resources.devices):
             assert path.is_absolute(), f"a wall takes absolute paths, not {path}"
 
 

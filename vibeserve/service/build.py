@@ -7,7 +7,8 @@ from pathlib import Path
 
 from vibeserve.errors import ServerError
 from vibeserve.hosts import Host
-from vibeserve.sandbox import Finished, Wall
+from vibeserve.sandbox import Exceeded, Finished, Resources, Wall
+from vibeserve.sandbox.resources import DEFAULT_RESOURCES
 from vibeserve.service.launch import fill, hidden_from_candidates, thread_environment
 from vibeserve.service.manifest import read_service
 from vibeserve.spec import Sandbox, Tier
@@ -22,13 +23,14 @@ def build_workspace(
     cpus: tuple[int, ...] = (),
     threads: int = 1,
     timeout_s: float = Sandbox.build_timeout_s,
-    max_processes: int = Sandbox.max_processes,
+    resources: Resources = DEFAULT_RESOURCES,
     allow_engines: tuple[str, ...] = (),
 ) -> Finished | None:
     """Run the workspace's build step; None when it declares none. Only `build/` is writable.
 
-    The shorter of the two limits holds: `timeout_s` and the service file's. Raises ServerError (`build_failed` or
-    `timed_out`) with the last lines of the compiler's output, RefusedError when service.yaml is refused.
+    The shorter of the two limits holds: `timeout_s` and the service file's. Raises ServerError (`build_failed`,
+    `timed_out` or a limit that it ran into) with the last lines of the compiler's output, RefusedError when
+    service.yaml is refused.
     """
     service = read_service(workspace, allow_engines=allow_engines)
     if service.build is None:
@@ -42,7 +44,7 @@ def build_workspace(
         writable=(output,),
         cpus=cpus,
         hidden_modules=hidden_from_candidates(allow_engines),
-        max_processes=max_processes,
+        resources=resources,
         env={**thread_environment(threads), **service.env},
     )
     argv = fill(service.build, {"python": sys.executable, "threads": str(threads)})
@@ -51,6 +53,10 @@ def build_workspace(
 
 
 def _judged(done: Finished, *, name: str, limit_s: float) -> Finished:
+    # a step that was once refused a process and went on has done its work
+    if done.exceeded is not None and (done.returncode != 0 or done.exceeded is not Exceeded.PROCESSES):
+        detail = f"the build ended with status {done.returncode}"
+        raise ServerError(name, outcome=done.exceeded.value, detail=detail, log_tail=done.log_tail)
     if done.timed_out:
         detail = f"the build ran longer than {limit_s:g} s"
         raise ServerError(name, outcome="timed_out", detail=detail, log_tail=done.log_tail)

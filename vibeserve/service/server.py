@@ -5,15 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from vibeserve.errors import ServerError
 from vibeserve.hosts import Host
-from vibeserve.sandbox import Process, Wall, forget_process
+from vibeserve.sandbox import Leftover, Process, Resources, Wall, forget_process
+from vibeserve.sandbox.canary import VARIABLE, Canary
+from vibeserve.sandbox.cleanliness import Surroundings, foreign_listeners, leftovers, look_around
+from vibeserve.sandbox.resources import DEFAULT_RESOURCES
 from vibeserve.service.launch import Launch, command_line, model_paths, thread_environment
-from vibeserve.spec import Sandbox, Tier
+from vibeserve.spec import Tier
 
 Network = Literal["isolated", "host"]
 _INSIDE_PORT = 8000  # in a network namespace of its own every server may have the same
@@ -32,6 +35,11 @@ class Server:
     startup_s: float
     """from the start of its wall to the first 200, seconds"""
     cpus: tuple[int, ...]
+    wall: Wall
+    before: Surroundings
+    canary: Canary
+    leftovers: tuple[Leftover, ...] | None = None
+    """what should not have been there, known once it is stopped"""
 
     @property
     def network_pid(self) -> int | None:
@@ -41,6 +49,12 @@ class Server:
     def poll(self) -> int | None:
         """Exit status, or None while it runs."""
         return self.process.poll()
+
+    @property
+    def outcome(self) -> str:
+        """Of a server that has ended by itself: the limit that it ran into, or `died`."""
+        exceeded = self.process.exceeded
+        return "died" if exceeded is None else exceeded.value
 
     def pause(self) -> None:
         """Stop every process of it (SIGSTOP). Pause its load generator first."""
@@ -53,16 +67,27 @@ class Server:
     def log_tail(self) -> str:
         return self.process.log_tail()
 
+    def cpu_s(self) -> float:
+        """CPU seconds of the whole tree so far."""
+        return self.process.cpu_s()
+
     def peak_memory_gib(self) -> float:
         """Highest memory of the whole tree at any call so far and of each live process ever, GiB."""
         return self.process.rss_gib()
 
     def stop(self, *, drain_s: float = 10.0) -> bool:
         """SIGTERM, wait at most `drain_s` seconds, then kill the whole tree. True when it ended by itself."""
+        found = foreign_listeners(self.process, self.wall)
         self.process.terminate()
         drained = self.process.wait(drain_s) is not None
         self.process.kill_tree()
         forget_process(self.process, self.run_dir)
+        found += leftovers(self.process, self.wall, before=self.before)
+        if self.canary.was_opened():
+            text = f"something opened the decoy that {VARIABLE} names: answers are looked for"
+            found.append(Leftover(kind="evaluator_read", text=text))
+        self.canary.remove()
+        self.leftovers = (*(self.leftovers or ()), *found)
         return drained
 
 
@@ -76,34 +101,57 @@ def start_server(
     run_dir: Path,
     network: Network = "isolated",
     port: int = 0,
-    max_processes: int = Sandbox.max_processes,
+    resources: Resources = DEFAULT_RESOURCES,
 ) -> Server:
     """Start `launch` behind a wall of `tier` and wait until it answers 200 on its readiness path.
 
     `run_dir` gets `<name>.log` and the record by which a resumed run finds orphans. `network="host"` serves on the
-    host's loopback (for `vibeserve serve`) at `port`, 0 = a free one. Raises ServerError (`died` or `timed_out`) with
-    the last lines of its log, after its whole tree is gone.
+    host's loopback (for `vibeserve serve`) at `port`, 0 = a free one. Raises ServerError (`died`, `timed_out`, or a
+    limit that it ran into) with the last lines of its log, after its whole tree is gone.
     """
     has_own_network = tier is Tier.A and network == "isolated"
     port = port or (_INSIDE_PORT if has_own_network else host.lease_port())
-    wall = _wall(launch, tier=tier, cpus=cpus, threads=threads, network=network, port=port, max_processes=max_processes)
+    canary = Canary()
+    wall = _wall(launch, tier=tier, cpus=cpus, threads=threads, network=network, port=port, resources=resources)
+    wall = replace(wall, read_only=(*wall.read_only, canary.folder), env={**wall.env, **canary.environment})
     argv = command_line(launch, address=LOOPBACK, port=port, threads=threads)
-    start = time.monotonic()
-    process = host.spawn(argv, wall=wall, log=run_dir / f"{launch.name}.log", record_dir=run_dir)
-    url = f"http://{LOOPBACK}:{port}"
-    server = Server(name=launch.name, base_url=url, process=process, run_dir=run_dir, startup_s=0.0, cpus=cpus)
+    before, start = look_around(wall), time.monotonic()
+    try:
+        process = host.spawn(argv, wall=wall, log=run_dir / f"{launch.name}.log", record_dir=run_dir)
+    except BaseException:
+        canary.remove()
+        raise
+    server = Server(
+        name=launch.name,
+        base_url=f"http://{LOOPBACK}:{port}",
+        process=process,
+        run_dir=run_dir,
+        startup_s=0.0,
+        cpus=cpus,
+        wall=wall,
+        before=before,
+        canary=canary,
+    )
     try:
         _await_ready(server, launch, host=host, port=port)
     except BaseException:
         process.kill_tree()
         forget_process(process, run_dir)
+        canary.remove()
         raise
     server.startup_s = time.monotonic() - start
     return server
 
 
 def _wall(
-    launch: Launch, *, tier: Tier, cpus: tuple[int, ...], threads: int, network: Network, port: int, max_processes: int
+    launch: Launch,
+    *,
+    tier: Tier,
+    cpus: tuple[int, ...],
+    threads: int,
+    network: Network,
+    port: int,
+    resources: Resources,
 ) -> Wall:
     return Wall(
         tier=tier,
@@ -118,7 +166,7 @@ def _wall(
         local_sockets=launch.local_sockets,
         cpus=cpus,
         env={**thread_environment(threads), **launch.env},
-        max_processes=max_processes,
+        resources=resources,
     )
 
 
@@ -134,7 +182,7 @@ def _await_ready(server: Server, launch: Launch, *, host: Host, port: int) -> No
         while True:
             code = server.poll()
             if code is not None:
-                raise _failure(server, "died", f"status {code} before it was ready")
+                raise _failure(server, server.outcome, f"status {code} before it was ready")
             if time.monotonic() > deadline:
                 raise _failure(server, "timed_out", f"not ready on {launch.ready_path} in {launch.ready_timeout_s:g} s")
             try:

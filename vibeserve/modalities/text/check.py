@@ -1,6 +1,7 @@
 """How far served text is from the reference's: margins and log-probabilities of the served ids, teacher-forced.
 
-Tolerances are calibrated by fault injection (`tests/accuracy/test_faults.py`): planted faults fail, bf16 passes.
+Tolerances are calibrated by fault injection (`invoke bench-accuracy`, docs/accuracy.md): planted faults fail, bf16
+passes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vibeserve.contract import Context, Distance, Finding, Judgement, Limit, ReplyDistances, Statistic
 from vibeserve.core.documents import from_data
 from vibeserve.core.nouns import Reply
+from vibeserve.modalities.text.check_ends import END, end_distance, end_findings, stop_findings
 from vibeserve.modalities.text.surface import surface_findings
 from vibeserve.spec import Tolerances
 from vibeserve.weights import end_token_ids, load_tokenizer
@@ -66,7 +68,9 @@ class TextCheck:
         distances = [Distance(name=MARGIN, values=tuple(expected["margins"]), unit="nats", missing=expected["problem"])]
         if self._tolerances.logprob_share and record.request.logprobs:
             distances.append(_logprob_difference(record, expected["logprobs"]))
-        return distances
+        # a target's own reference may know no ends
+        end = end_distance(record, margins=expected["margins"], end_margins=expected.get("end_margins", ()))
+        return distances if end is None else [*distances, end]
 
     def same(self, first: Reply, again: Reply) -> Sequence[Distance]:
         """Greedy text of one request is the same text."""
@@ -75,14 +79,16 @@ class TextCheck:
     def inspect(self, records: Sequence[Reply]) -> Sequence[Finding]:
         needs_ends = any(not record.request.ignore_eos for record in records)
         eos_ids = end_token_ids(self._model_dir) if needs_ends else ()
-        return surface_findings(records, tokenizer=self._tokenizer, eos_ids=eos_ids)
+        stops = stop_findings(records, tokenizer=self._tokenizer, eos_ids=eos_ids)
+        return [*surface_findings(records, tokenizer=self._tokenizer, eos_ids=eos_ids), *stops]
 
     def judge(self, replies: Sequence[ReplyDistances]) -> Judgement:
         """Refusals beyond LIMITS, and figures.
 
         Figures: `top1_agreement` (share), `max_disagreement_margin`, `mean_margin` (nats), `logprob_mean`,
         `logprob_p99` (absolute difference, nats; p99 by nearest rank), and the counts `num_replies`, `num_tokens`,
-        `num_disagreements`, `num_far_disagreements`, `num_logprobs`. A figure that could not be measured is absent.
+        `num_disagreements`, `num_far_disagreements`, `num_logprobs`. Where replies may end by themselves, also
+        `mean_end_margin` (nats) and `num_ends`. A figure that could not be measured is absent.
         """
         scored = [reply.values(MARGIN) for reply in replies if reply.values(MARGIN)]
         figures: dict[str, float] = {"num_replies": len(scored), "num_tokens": sum(map(len, scored))}
@@ -91,6 +97,10 @@ class TextCheck:
             findings += _margin_findings(scored, tolerances=self._tolerances, figures=figures)
         if self._tolerances.logprob_share:
             findings += _logprob_findings(replies, figures=figures)
+        ends = [value for reply in replies for value in reply.values(END)]
+        if ends:
+            figures |= {"mean_end_margin": sum(ends) / len(ends), "num_ends": len(ends)}
+            findings += end_findings(ends)
         return Judgement(findings=tuple(findings), figures=figures)
 
     @cached_property

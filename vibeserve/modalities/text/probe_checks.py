@@ -9,9 +9,12 @@ from typing import Any
 import openai
 
 from vibeserve.modalities.probe_http import expect, expect_error
+from vibeserve.modalities.text.probe_draws import SAMPLING_CHECKS
 from vibeserve.modalities.text.probe_session import NUM_TOKENS, PROMPT_TOKENS, ProbeSession
 
 NUM_SEEDS = 4
+NEVER_SERVED = "\u2603 never \u2603"
+REPLACEMENT = "\ufffd"
 SCHEMA = {
     "type": "object",
     "properties": {"ok": {"type": "boolean"}, "size": {"enum": ["small", "medium", "large"]}},
@@ -77,17 +80,39 @@ def check_token_id_prompt(session: ProbeSession) -> None:
 
 
 def check_stop_string(session: ProbeSession) -> None:
+    """A stop string that spans two tokens, among others that never come, whole and streamed."""
+    stop, ids = _spanning_stop(session)
     text = session.greedy.text
-    # from the middle of the text, and across a token's border
-    stop = text[len(text) // 2 : len(text) // 2 + 3]
-    expect(len(stop) == 3, "the greedy text is too short to take a stop string from it")
     expected = text[: text.index(stop)]
     for served in (
         session.complete(session.first.prompt, stop=[stop]),
         session.complete_streamed(session.first.prompt, stop=[stop]),
+        session.complete_streamed(session.first.prompt, stop=[NEVER_SERVED, stop]),
     ):
         expect(served.text == expected, "the text does not end right before the stop string")
         expect(served.finish_reason == "stop", f"finish_reason is {served.finish_reason!r} at a stop string")
+        expect(served.token_ids == ids, f"{len(served.token_ids)} ids up to a stop string that ends with id {len(ids)}")
+        expect(
+            served.completion_tokens == len(ids),
+            f"usage reports {served.completion_tokens} completion tokens for {len(ids)} ids",
+        )
+
+
+def _spanning_stop(session: ProbeSession) -> tuple[str, tuple[int, ...]]:
+    """The end of one token and the beginning of the next, and the greedy ids up to the token that completes it.
+
+    From the middle of the text on; where no such place is found (tokens that are no text by themselves), anywhere.
+    """
+    ids, text = session.greedy.token_ids, session.greedy.text
+    texts = [session.tokenizer.decode(list(ids[:num])) for num in range(len(ids) + 1)]
+    order = sorted(range(1, len(ids)), key=lambda num: abs(num - len(ids) // 2))
+    for num in order:
+        border = len(texts[num])
+        stop = text[border - 1 : border + 1]
+        if text.startswith(texts[num]) and REPLACEMENT not in stop and len(stop) == 2 and text.find(stop) == border - 1:
+            return stop, ids[: next(n for n in range(num, len(ids) + 1) if stop in texts[n])]
+    expect(False, "the greedy text has no two tokens to take a stop string from")
+    raise AssertionError
 
 
 def check_chat(session: ProbeSession) -> None:
@@ -258,4 +283,4 @@ def check_json_schema(session: ProbeSession) -> None:
 
 CHECK_FUNCTIONS: dict[str, Callable[[ProbeSession], None]] = {
     name.removeprefix("check_"): function for name, function in list(globals().items()) if name.startswith("check_")
-}
+} | SAMPLING_CHECKS

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,9 +15,12 @@ from typing import Any
 
 import openai
 
+from vibeserve.core.documents import from_data
 from vibeserve.core.nouns import PromptRequest
+from vibeserve.modalities import BundleRef, open_bundle
 from vibeserve.modalities.probe_http import REQUEST_TIMEOUT_S, PlainHttp, expect
-from vibeserve.spec import Workload
+from vibeserve.modalities.text.probe_sampling import entropy
+from vibeserve.spec import Tolerances, Workload
 from vibeserve.weights import load_tokenizer
 from vibeserve.workloads import Pool, request_stream
 
@@ -26,6 +31,21 @@ LONG_PROMPT_TOKENS = 200
 MAX_PROMPTS = 4
 STABLE_GAP_NATS = 0.2
 """several times what bf16 rounding moves a log-probability by (mean below 0.05)"""
+
+SAMPLED_PROMPT_TOKENS = 16
+NUM_SAMPLED_PROMPTS = 6
+"""of which the one is taken whose next token is neither certain nor anything at all"""
+GOOD_ENTROPY_NATS = 2.5
+"""where the tests of draws see most"""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A prompt, and what the reference says to its next token."""
+
+    prompt: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    """[vocabulary], at temperature 1"""
 
 
 @dataclass(frozen=True)
@@ -42,11 +62,17 @@ class Served:
 class ProbeSession:
     """Clients for one server. `model` is the first model that the server lists."""
 
-    def __init__(self, base_url: str, *, model_dir: Path, seed: int, deadline_s: float) -> None:
+    def __init__(self, base_url: str, *, bundle: BundleRef, seed: int, deadline_s: float) -> None:
         self.http = PlainHttp(base_url, deadline_s=deadline_s)
-        self.tokenizer = load_tokenizer(model_dir)
-        self._seed = seed
+        self.tokenizer = load_tokenizer(Path(bundle.context.model_dir))
+        self.tolerances = from_data(Tolerances, dict(bundle.context.tolerances))
+        self.seed = seed
+        self._deadline_s = deadline_s
         self._prompts = self._stream(PROMPT_TOKENS)
+        # beside the first checks, which wait for the server most of the time
+        pool = ThreadPoolExecutor(1)
+        self.loading = pool.submit(open_bundle(bundle).load_reference, device="cpu", dtype="float32")
+        pool.shutdown(wait=False)
         self.client = openai.OpenAI(
             base_url=f"{self.http.root}/v1",
             api_key="none",
@@ -58,6 +84,28 @@ class ProbeSession:
     @cached_property
     def model(self) -> str:
         return str(self.client.models.list().data[0].id)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time for all checks is over."""
+        return time.monotonic() >= self._deadline_s
+
+    @property
+    def reference(self) -> Any:
+        """The loaded reference; None for a target's own one that has no `next_logprobs`."""
+        reference = self.loading.result()
+        return reference if callable(getattr(reference, "next_logprobs", None)) else None
+
+    @cached_property
+    def sampled_place(self) -> Place | None:
+        """Where sampling is tested; None without a reference that has distributions."""
+        reference = self.reference
+        if reference is None:
+            return None
+        requests = itertools.islice(self._stream(SAMPLED_PROMPT_TOKENS), NUM_SAMPLED_PROMPTS)
+        prompts = [tuple(self.tokenizer.encode(request.prompt).ids) for request in requests]
+        places = [Place(ids, tuple(reference.next_logprobs(ids))) for ids in prompts]
+        return min(places, key=lambda place: abs(entropy(place.logprobs) - GOOD_ENTROPY_NATS))
 
     @cached_property
     def long_prompts(self) -> list[PromptRequest]:
@@ -146,7 +194,7 @@ class ProbeSession:
 
     def _stream(self, num_tokens: int) -> Iterator[PromptRequest]:
         workload = Workload(kind="chat", prompt_tokens_min=num_tokens, prompt_tokens_max=num_tokens)
-        return request_stream(workload, tokenizer=self.tokenizer, pool=Pool.selection, seed=self._seed)
+        return request_stream(workload, tokenizer=self.tokenizer, pool=Pool.selection, seed=self.seed)
 
 
 def _extensions(options: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Child process: probe a served API of text with the stock `openai` client (`python -m ... JOB.json`).
 
-Reads a `ProbeJob`, prints a `ProbeReport`. Of the model's folder only the tokenizer is read.
+Reads a `ProbeJob`, prints a `ProbeReport`. The reference is loaded beside the first checks: sampling is held to its
+distribution.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import httpx2
 import openai
 
 from vibeserve.core.documents import canonical_json, read_document
+from vibeserve.errors import ContractError
 from vibeserve.modalities.probe_http import ProbeFailure
 from vibeserve.modalities.probes import ProbeCheck, ProbeJob, ProbeReport
 from vibeserve.modalities.text import PROBES
@@ -28,11 +30,19 @@ MALFORMED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, Va
 def main(argv: Sequence[str]) -> int:
     job = read_document(Path(argv[0]), ProbeJob)
     deadline_s = time.monotonic() + job.timeout_s
-    model_dir = Path(job.bundle.context.model_dir)
-    session = ProbeSession(job.base_url, model_dir=model_dir, seed=job.seed, deadline_s=deadline_s)
+    session = ProbeSession(job.base_url, bundle=job.bundle, seed=job.seed, deadline_s=deadline_s)
     checks = tuple(_run(name, session, deadline_s=deadline_s) for name in PROBES.checks)
-    sys.stdout.write(canonical_json(ProbeReport(checks=checks)) + "\n")
+    sys.stdout.write(canonical_json(_report(session, checks)) + "\n")
     return 0
+
+
+def _report(session: ProbeSession, checks: tuple[ProbeCheck, ...]) -> ProbeReport:
+    """Without a reference nothing is said about the server: the target's own file is to blame, or the machine."""
+    try:
+        session.loading.result()
+    except ContractError as error:
+        return ProbeReport(problem=str(error).splitlines()[0])
+    return ProbeReport(checks=checks)
 
 
 def _run(name: str, session: ProbeSession, *, deadline_s: float) -> ProbeCheck:

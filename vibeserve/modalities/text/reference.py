@@ -45,12 +45,12 @@ def load(path: str, device: str, dtype: str) -> TextReference:
     computed = torch.float32 if is_emulated else getattr(torch, dtype)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=computed).eval().to(device)
     if is_emulated:
-        _round_outputs(model)
+        round_outputs(model)
     return TextReference(model, tokenizer=load_tokenizer(Path(path)), device=device)
 
 
-def _round_outputs(model: Any) -> None:
-    """Round what every module of `model` returns to the bf16 grid."""
+def round_outputs(model: Any) -> list[Any]:
+    """Round what every module of `model` returns to the bf16 grid; the hooks that do it."""
     import torch
 
     def rounded(value: Any) -> Any:
@@ -60,8 +60,7 @@ def _round_outputs(model: Any) -> None:
     def hook(module: Any, inputs: Any, output: Any) -> Any:
         return tuple(rounded(item) for item in output) if type(output) is tuple else rounded(output)
 
-    for module in model.modules():
-        module.register_forward_hook(hook)
+    return [module.register_forward_hook(hook) for module in model.modules()]
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,9 @@ class _Sequence:
 
 
 class TextReference:
-    """`run` gives `token_ids`, `text` and `logprobs`; `score` gives `margins` and `logprobs` (nats, one per served id)
-    and `problem` ("" when scored)."""
+    """`run` gives `token_ids`, `text` and `logprobs`; `score` gives `margins` and `logprobs` (nats, one per served id),
+    `end_margins` (of the likeliest end token in its place; empty for a model without one) and `problem` ("" when
+    scored)."""
 
     def __init__(self, model: Any, *, tokenizer: Any, device: str) -> None:
         from transformers import GenerationConfig
@@ -88,6 +88,7 @@ class TextReference:
         self._model = model
         self._tokenizer = tokenizer
         self._device = device
+        self._end_ids = _end_ids(model)
         # what generate() is not told it takes from here: neither sampling nor the end token may come in that way
         model.generation_config = GenerationConfig()
 
@@ -100,7 +101,7 @@ class TextReference:
         ids = self._tokenizer.encode(asked.prompt).ids
         config = GenerationConfig(
             do_sample=False, max_new_tokens=asked.max_tokens, pad_token_id=0, return_dict_in_generate=True,
-            output_logits=True, eos_token_id=None if asked.ignore_eos else self._end_ids,
+            output_logits=True, eos_token_id=None if asked.ignore_eos or not self._end_ids else self._end_ids,
         )  # fmt: skip
         prompt = torch.tensor([ids], device=self._device)
         with torch.inference_mode():
@@ -111,6 +112,16 @@ class TextReference:
         text = self._tokenizer.decode(served, skip_special_tokens=False)
         return {"token_ids": served, "text": text, "logprobs": logprobs}
 
+    def next_logprobs(self, prompt_ids: Sequence[int]) -> list[float]:
+        """Log-probability of every token of the vocabulary right after the prompt, at temperature 1."""
+        import torch
+
+        ids = torch.tensor([list(prompt_ids)], device=self._device)
+        with torch.inference_mode():
+            row = self._model(input_ids=ids, use_cache=False).logits[0, -1].float()
+        logprobs: list[float] = row.log_softmax(-1).tolist()
+        return logprobs
+
     def score(self, request: Request, output: Any) -> dict[str, Any]:
         return self.score_many([(request, output)])[0]
 
@@ -119,7 +130,8 @@ class TextReference:
 
         Margins are the log-probability of the reference's best token minus that of the served one.
         """
-        answers: list[dict[str, Any]] = [{"margins": [], "logprobs": [], "problem": ""} for _ in pairs]
+        empty: dict[str, Any] = {"margins": [], "logprobs": [], "end_margins": [], "problem": ""}
+        answers = [dict(empty) for _ in pairs]
         sequences = []
         for index, (request, output) in enumerate(pairs):
             prompt_ids = self._tokenizer.encode(cast(PromptRequest, request).prompt).ids
@@ -130,9 +142,9 @@ class TextReference:
             else:
                 sequences.append(sequence)
         for batch in _batches(sequences, max_tokens=MAX_BATCH_TOKENS if self._has_plain_head else 1):
-            for sequence, margins, logprobs in self._score_batch(batch):
-                if all(map(math.isfinite, (*margins, *logprobs))):
-                    answers[sequence.index] |= {"margins": margins, "logprobs": logprobs}
+            for sequence, scores in self._score_batch(batch):
+                if all(math.isfinite(value) for values in scores.values() for value in values):
+                    answers[sequence.index] |= scores
                 else:
                     answers[sequence.index]["problem"] = "the reference gave scores that are not numbers"
         return answers
@@ -140,11 +152,6 @@ class TextReference:
     @cached_property
     def _text_config(self) -> Any:
         return self._model.config.get_text_config()
-
-    @cached_property
-    def _end_ids(self) -> int | list[int] | None:
-        declared: int | list[int] | None = getattr(self._text_config, "eos_token_id", None)
-        return declared
 
     def _problem(self, sequence: _Sequence) -> str:
         if not sequence.prompt_ids or not sequence.served_ids:
@@ -157,7 +164,7 @@ class TextReference:
             return f"prompt and reply exceed the model's {max_tokens} positions"
         return ""
 
-    def _score_batch(self, batch: Sequence[_Sequence]) -> Iterator[tuple[_Sequence, list[float], list[float]]]:
+    def _score_batch(self, batch: Sequence[_Sequence]) -> Iterator[tuple[_Sequence, dict[str, list[float]]]]:
         import torch
 
         width = max(sequence.num_input for sequence in batch)
@@ -170,7 +177,7 @@ class TextReference:
             for row, sequence in enumerate(batch):
                 start = len(sequence.prompt_ids) - 1
                 served = states[row, start : start + len(sequence.served_ids)]
-                yield sequence, *self._score_rows(served, sequence.served_ids)
+                yield sequence, self._score_rows(served, sequence.served_ids)
 
     def _states(self, ids: torch.Tensor) -> torch.Tensor:
         """Hidden states [rows, width, hidden], or logits [rows, width, vocabulary] where the head is not plain."""
@@ -180,20 +187,24 @@ class TextReference:
             states = self._model(input_ids=ids, use_cache=False).logits
         return states
 
-    def _score_rows(self, states: torch.Tensor, served_ids: Sequence[int]) -> tuple[list[float], list[float]]:
-        """Margins and log-probabilities of served ids from their rows [n, ...]."""
+    def _score_rows(self, states: torch.Tensor, served_ids: Sequence[int]) -> dict[str, list[float]]:
+        """Margins, log-probabilities and end margins of served ids from their rows [n, ...]."""
         import torch
 
         margins: list[float] = []
         logprobs: list[float] = []
+        ends: list[float] = []
         served = torch.tensor(served_ids, device=states.device)
         head = self._model.get_output_embeddings() if self._has_plain_head else torch.nn.Identity()
         for start in range(0, len(served_ids), MAX_HEAD_ROWS):
             rows = head(states[start : start + MAX_HEAD_ROWS]).float()
             chosen = rows.gather(1, served[start : start + MAX_HEAD_ROWS, None])[:, 0]
-            margins += (rows.max(dim=1).values - chosen).tolist()
+            best = rows.max(dim=1).values
+            margins += (best - chosen).tolist()
             logprobs += (chosen - rows.logsumexp(dim=1)).tolist()
-        return margins, logprobs
+            if self._end_ids:
+                ends += (best - rows[:, self._end_ids].max(dim=1).values).tolist()
+        return {"margins": margins, "logprobs": logprobs, "end_margins": ends}
 
     @cached_property
     def _has_plain_head(self) -> bool:
@@ -212,6 +223,14 @@ class TextReference:
                 return False
             apart = head(states).float()
         return bool((apart - whole).abs().max() <= HEAD_TOLERANCE * whole.abs().max())
+
+
+def _end_ids(model: Any) -> list[int]:
+    """End tokens of the generation config where it names any, else of the model's, as servers take them."""
+    declared = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    if declared is None:
+        declared = getattr(model.config.get_text_config(), "eos_token_id", None)
+    return [] if declared is None else list(declared) if isinstance(declared, list) else [int(declared)]
 
 
 def _batches(sequences: Sequence[_Sequence], *, max_tokens: int) -> Iterator[list[_Sequence]]:

@@ -1,0 +1,90 @@
+"""Pure: from times of paired requests to a word on them.
+
+Every limit is one on a ratio of times that were taken in turns on one server, so a machine's speed does not matter. A
+refusal needs the whole bootstrap interval beyond the limit: noise widens it and refuses nobody. A time that is missing
+is not a good one: it refuses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from vibeserve.benchmark.statistics import MIN_PAIRS, ratio_interval
+from vibeserve.contract import CUT, Record
+from vibeserve.core.nouns import RatioInterval, Reply
+
+MAX_GAIN = 1.10
+"""most that work which looks alike may be faster than fresh work: 10%, rule 7 (MLPerf Inference, TEST04)"""
+RESOLUTION_S = 1e-3
+"""less than this the load generator does not tell apart: a turn of its loop"""
+
+
+def speed_up(reference_s: Sequence[float], audited_s: Sequence[float], *, seed: int) -> RatioInterval | None:
+    """How many times faster the audited times are than the reference times, pair by pair; None where there are too few
+    pairs, or one that is no positive number."""
+    usable = all(math.isfinite(value) and value > 0 for value in (*reference_s, *audited_s))
+    if len(reference_s) != len(audited_s) or len(audited_s) < MIN_PAIRS or not usable:
+        return None
+    logs = [math.log(slow / fast) for slow, fast in zip(reference_s, audited_s, strict=True)]
+    return ratio_interval(logs, seed=seed)
+
+
+def gain_problem(interval: RatioInterval | None, *, limit: float, what: str) -> str:
+    """Why the gain is refused; empty where it may be noise, or within the limit."""
+    if interval is None:
+        return f"{what}: the times could not be compared"
+    if interval.ci_low <= limit:
+        return ""
+    return f"{what} {shown(interval)} times as fast, at most {limit:g} is allowed"
+
+
+def shown(interval: RatioInterval) -> str:
+    """`1.02 [0.97, 1.06]`"""
+    return f"{interval.ratio:.3g} [{interval.ci_low:.3g}, {interval.ci_high:.3g}]"
+
+
+def interval_figures(interval: RatioInterval | None, *, prefix: str = "") -> dict[str, float]:
+    """ratio, ci_low, ci_high, num_pairs; empty without an interval."""
+    if interval is None:
+        return {}
+    values = {"ratio": interval.ratio, "ci_low": interval.ci_low, "ci_high": interval.ci_high}
+    return {f"{prefix}{name}": value for name, value in values.items()} | {f"{prefix}num_pairs": interval.num_pairs}
+
+
+def failed_problem(records: Sequence[Record], *, num_sent: int) -> str:
+    """Why requests of an audit count as failed; empty where every one was answered."""
+    errors = [record.error for record in records if record.error is not None]
+    num_lost = num_sent - len(records)
+    if not errors and not num_lost:
+        return ""
+    told = ", ".join(sorted({"no answer in time" if error == CUT else error for error in errors})[:3])
+    return f"{len(errors) + num_lost} of {num_sent} requests failed: {told or 'no record of them'}"
+
+
+def reply_s(record: Record) -> float:
+    """Seconds from sending to the last byte; infinite for a failed request."""
+    return record.end_s - record.sent_s if record.error is None else math.inf
+
+
+def first_output_s(record: Record) -> float:
+    """Seconds from sending to the first output: of text the first chunk, else the first mark, else the end."""
+    if record.error is not None:
+        return math.inf
+    if isinstance(record, Reply):
+        times = [chunk.at_s for chunk in record.chunks if chunk.text or chunk.token_ids]
+    else:
+        times = [at_s for at_s, _ in record.marks]
+    return min(times, default=record.end_s) - record.sent_s
+
+
+def after_first_s(record: Record) -> float:
+    """Seconds from the first output to the last byte, at least what the client can tell: all may come in one read."""
+    return max(RESOLUTION_S, reply_s(record) - first_output_s(record)) if record.error is None else math.inf
+
+
+def block_s(records: Sequence[Record]) -> float:
+    """Seconds from the first request's start to the last one's end; infinite where one failed or none is there."""
+    if not records or any(record.error is not None for record in records):
+        return math.inf
+    return max(record.end_s for record in records) - min(record.sent_s for record in records)
