@@ -22,6 +22,7 @@ from vibeserve.agents.playbook import PlaybookImplementer, PlaybookJudge
 from vibeserve.benchmark import FakeClock
 from vibeserve.checkpoint import CheckpointStore
 from vibeserve.core.nouns import METRICS, Candidate, Outcome, Proposal, Refusal, Round, Verdict
+from vibeserve.core.spent import Spent
 from vibeserve.progress import QuietProgress
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.roles.judge import Screening
@@ -180,6 +181,7 @@ class FakeBench:
     build_failures: dict[str, Exception] = field(default_factory=dict)
     servers: list[FakeServer] = field(default_factory=list)
     lease: RecordingLease = field(default_factory=RecordingLease)
+    spent: Spent = field(default_factory=Spent)
     metrics: Any = field(default_factory=lambda: METRICS)
 
     def build(self, workspace: Path) -> None:
@@ -229,6 +231,8 @@ class FakeEvaluator:
     failures: dict[str, Exception] = field(default_factory=dict)
     compared: list[tuple[str, ...]] = field(default_factory=list)
     halved: list[tuple[str, ...]] = field(default_factory=list)
+    scaled: dict[str, dict[str, float]] = field(default_factory=dict)
+    """factors on a candidate's metrics, beside the clock's"""
 
     def compare(self, entrants: Sequence[Entrant], *, num_pairs: int, **_: Any) -> dict[str, Series]:
         self.compared.append(tuple(entrant.name for entrant in entrants))
@@ -242,7 +246,9 @@ class FakeEvaluator:
         return entrants[-1].name
 
     def _series(self, name: str, num_pairs: int) -> Series:
-        windows = tuple(self.clock.read(name, [{"peak_memory": 1.0}] * num_pairs))
+        read = self.clock.read(name, [{"peak_memory": 1.0}] * num_pairs)
+        factors = self.scaled.get(name, {})
+        windows = tuple({key: value * factors.get(key, 1.0) for key, value in window.items()} for window in read)
         return Series(name=name, windows=windows, replies=(), spans=dict(SPANS))
 
 

@@ -18,6 +18,7 @@ from vibeserve.contract import Distance, ReplyDistances
 from vibeserve.core.documents import from_data, to_data
 from vibeserve.core.manifest import BaselineValue
 from vibeserve.core.nouns import METRICS, Refusal, Verdict
+from vibeserve.core.spent import Spent
 from vibeserve.errors import InfraError, ServerError
 from vibeserve.live_audits import Audited
 from vibeserve.live_audits.nouns import audited, not_applicable
@@ -45,6 +46,7 @@ class FakeBench:
     bundle: Any = field(default_factory=text_bundle)
     metrics: Any = field(default_factory=lambda: METRICS)
     lease: RecordingLease = field(default_factory=RecordingLease)
+    spent: Spent = field(default_factory=Spent)
     ceilings: tuple[Ceiling, ...] = ()
     started_measuring: list[bool] = field(default_factory=list)
     """of every start: whether the devices were held for measuring"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import threading
 
 import pytest
 
@@ -54,3 +55,34 @@ def test_quiet_keeps_what_was_told() -> None:
     with progress.busy("certify", "re-scoring"):
         progress.event("certify", "done")
     assert progress.events == [("certify", "re-scoring"), ("certify", "done")]
+
+
+class Watched(io.StringIO):
+    """Sets `told` as soon as it holds `word`."""
+
+    def __init__(self, word: str) -> None:
+        super().__init__()
+        self._word = word
+        self.told = threading.Event()
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self._word in self.getvalue():
+            self.told.set()
+        return written
+
+
+@pytest.mark.parametrize("make", [LineProgress, JsonProgress])
+def test_work_that_takes_long_says_that_it_goes_on(make: type[LineProgress] | type[JsonProgress]) -> None:
+    stream = Watched("still re-scoring 722 replies, ")
+    with make(stream, beat_s=0.01).busy("certify", "re-scoring 722 replies"):
+        assert stream.told.wait(30)
+    lines = stream.getvalue().splitlines()
+    assert len(lines) >= 2 and all("re-scoring 722 replies" in line for line in lines)
+    assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
+
+
+def test_nobody_tells_of_work_that_failed() -> None:
+    with pytest.raises(ZeroDivisionError), LineProgress(io.StringIO(), beat_s=0.01).busy("a", "b"):
+        raise ZeroDivisionError
+    assert not [thread for thread in threading.enumerate() if thread.name == "progress"]

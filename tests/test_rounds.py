@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from vibeserve.agents import Assembled
 from vibeserve.agents.playbook import PlaybookPlanner
 from vibeserve.core.nouns import Outcome, Proposal, Refusal
 from vibeserve.errors import ContractError, InfraError, RefusedError, ServerError
-from vibeserve.rounds import Checkpoint, RoundResult, Team, count_lines, guards_of, origin_of, run_round
+from vibeserve.rounds import Checkpoint, RoundResult, Team, count_lines, guards_of, implied_guards, origin_of, run_round
 from vibeserve.spec import Goal
 
 
@@ -302,6 +303,39 @@ def test_goals_with_limits_guard_the_decision(make_rig: Callable[..., Rig]) -> N
     assert bounds == [("peak_memory", 0.5, None), ("ttft_p50", 0.05, None), ("request_throughput", None, 2.0)]
     # the incumbent breaks the bound on memory just as far: that is no reason against the candidate
     assert rig.run().record.outcome is Outcome.ACCEPTED
+
+
+def test_a_latency_is_not_bought_with_another_one(make_rig: Callable[..., Rig]) -> None:
+    """Tokens that are held back and then sent fast: TPOT is three times better, and TTFT so much worse."""
+    rig = make_rig()
+    rig.spec.goals[:] = [Goal(metric="tpot_p50", min_ratio=1.5, against="naive")]
+    rig.evaluator.scaled["r01a1"] = {"ttft_p50": 5.0}
+    record = rig.run().record
+    assert record.outcome is Outcome.REJECTED
+    assert re.fullmatch(r"guard: ttft_p50 0\.01\d+ s \(max 0\.01\d+\), incumbent 0\.0\d+", record.reason)
+
+
+def test_a_latency_that_costs_no_other_one_is_a_gain(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    rig.spec.goals[:] = [Goal(metric="tpot_p50", min_ratio=1.5, against="naive")]
+    assert rig.run().record.outcome is Outcome.ACCEPTED
+
+
+def test_a_trade_that_a_goal_speaks_of_is_the_goals_to_bound(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig()
+    rig.spec.goals[:] = [
+        Goal(metric="tpot_p50", min_ratio=1.5, against="naive"), Goal(metric="ttft_p99", max_ms=100.0)
+    ]  # fmt: skip
+    assert [guard.metric.name for guard in implied_guards(rig.team, windows_of(rig))] == ["e2el_p50"]
+    rig.spec.goals[:] = [Goal(metric="output_throughput", min_ratio=1.5, against="naive")]
+    assert implied_guards(rig.team, windows_of(rig)) == [], "a throughput is bought with latency by right"
+
+
+def windows_of(rig: Rig) -> Any:
+    from vibeserve.roles.evaluator import Entrant
+
+    rig.team.clock.declare("seed", factor=1.0)
+    return rig.evaluator.compare([Entrant(name="seed", server=None)], num_pairs=3)["seed"]  # type: ignore[arg-type]
 
 
 def test_lines_of_sources_are_counted_whatever_their_bytes(tmp_path: Path) -> None:

@@ -80,6 +80,12 @@ class Certification:
     audits: tuple[AuditResult, ...] = ()
     not_run: tuple[str, ...] = ()
     """audits that the extent leaves out, or that cannot be held of this target"""
+    spent: dict[str, float] = field(default_factory=dict)
+    """seconds by activity (`core.spent`)"""
+    seconds: float = 0.0
+    """of all of it, waiting for devices left out"""
+    num_discarded: int = 0
+    """pairs of windows that the machine spoilt; they were measured again"""
 
 
 @dataclass(kw_only=True)
@@ -124,14 +130,18 @@ class Certifier:
         Refusals are in the verdict, a winner that dies under load included; infrastructure failures, such as a dying
         rival, raise. The devices are held from the first start to the last audit: starts are measured, too.
         """
+        started_s = self._bench.lease.monotonic()
         with self._bench.lease.exclusive("certification"):
             found = self._screen_and_measure(workspace, rivals, extent=extent)
         if isinstance(found, Certification):
-            return found
-        screening, collected, kept = found
-        return self._conclude(
-            workspace, kept, skipped, collected=collected, before=screening.before, extent=extent
-        )
+            result = found
+        else:
+            screening, collected, kept = found
+            result = self._conclude(
+                workspace, kept, skipped, collected=collected, before=screening.before, extent=extent
+            )
+        seconds = round(self._bench.lease.monotonic() - started_s, 1)
+        return replace(result, spent=self._bench.spent.take(), seconds=seconds)
 
     def _screen_and_measure(
         self, workspace: Path, rivals: Sequence[Rival], *, extent: Extent
@@ -150,7 +160,8 @@ class Certifier:
             refusal = Refusal(gate="serving", reason_class=error.outcome, text=str(error))
             verdict = Verdict(refusals=(refusal,), checks=(*screening.checks, "serving"))
             return Certification(verdict=verdict, not_run=left_out(AuditScope.none))
-        collected.audited += self._auditor.run(workspace, scope=extent.audits, soak_s=extent.soak_s, name=WINNER)
+        with self._bench.spent.on("audits"):
+            collected.audited += self._auditor.run(workspace, scope=extent.audits, soak_s=extent.soak_s, name=WINNER)
         return screening, collected, kept
 
     def _measure(
@@ -283,6 +294,7 @@ class Certifier:
             verdict=verdict, metrics=metrics, num_requests=len(replies),
             golden=golden_of(collected.series, seeds=collected.seeds, scores=scores),
             audits=tuple(audit.result for audit in audits if not audit.not_applicable),
+            num_discarded=sum(len(row.discarded) for rows in collected.series.values() for row in rows[WINNER]),
             not_run=(
                 *_left_out(extent, hardware_kind=self._bench.plan.spec.hardware.kind),
                 *(audit.not_applicable for audit in audits if audit.not_applicable),

@@ -119,6 +119,8 @@ class Record:
     sent_s: float = 0.0
     end_s: float = 0.0
     error: str | None = None
+    load_id: str = ""
+    """the harness's: which load it belongs to; every load has a clock of its own"""
 
     @property
     def served(self) -> Any:

@@ -48,7 +48,8 @@ def resolve_baselines(bench: Workbench, *, progress: Progress) -> list[Resolved]
     rows = []
     for name, declared in sorted(bench.plan.spec.baseline.items()):
         row = _resolve(bench, name, declared)
-        progress.event("baselines", f"{name} {row.version}: {row.state}{', ' + row.note if row.note else ''}")
+        named = f"{name} {row.version}".rstrip()
+        progress.event("baselines", f"{named}: {row.state}{', ' + row.note if row.note else ''}")
         rows.append(row)
     return rows
 

@@ -33,6 +33,11 @@ from vibeserve.service import Server
 from vibeserve.skills import Scaffold, Skill, declared_parameters, pinned_values, resolve
 from vibeserve.workloads import Pool
 
+TRADED = ("ttft", "tpot", "e2el")
+"""latencies that a candidate could buy one of with another"""
+MAX_TRADE = 0.1
+"""how much worse the others may become, as a share"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
@@ -288,7 +293,7 @@ def _judge_and_measure(
     decision = decide(
         ours.windows, theirs.windows, metric=team.headline_metric, seed=seed,
         noise_floor=_noise_floor(team, theirs, incumbent=incumbent, seed_floor=seed_floor, seed=seed),
-        min_effect=plan.spec.evaluation.min_effect, guards=guards_of(team),
+        min_effect=plan.spec.evaluation.min_effect, guards=[*guards_of(team), *implied_guards(team, theirs)],
         complexity=(offered.num_lines, incumbent.num_lines),
     )  # fmt: skip
     record = replace(
@@ -343,6 +348,22 @@ def guards_of(team: Team) -> list[Guard]:
         if is_here and (limit is not None or goal.min_per_s is not None):
             guards.append(Guard(metric=team.bench.metrics[goal.metric], max_value=limit, min_value=goal.min_per_s))
     return guards
+
+
+def implied_guards(team: Team, theirs: Series) -> list[Guard]:
+    """A latency must not be bought with another one: tokens that are held back and then sent fast halve TPOT at the
+    cost of TTFT. What no goal speaks of may be `MAX_TRADE` worse than the incumbent's median; a throughput is bought
+    with latency by right, and its bounds are the goals' to say."""
+    if team.headline.rsplit("_p", 1)[0] not in (*TRADED, "itl"):
+        return []
+    goals = [goal for goal in team.bench.plan.spec.goals if goal.load in ("", team.headline_load)]
+    spoken_of = {goal.metric.rsplit("_p", 1)[0] for goal in goals}
+    medians = theirs.medians()
+    return [
+        Guard(metric=team.bench.metrics[name], max_value=medians[name] * (1 + MAX_TRADE))
+        for latency in TRADED
+        if latency not in spoken_of and (name := f"{latency}_p50") in medians
+    ]
 
 
 def _screening_outcome(screening: Screening) -> Outcome:

@@ -320,14 +320,13 @@ class Search:
 
 @dataclass(kw_only=True)
 class Tolerances:
-    """The accuracy gate on served greedy replies under the f32 reference (`docs/architecture.md`, gates)."""
+    """The accuracy gate on served greedy replies under the f32 reference (`docs/accuracy.md`)."""
 
     top1_agreement_min: float = 0.97
     disagreement_margin_max_nats: float = 0.25
     far_disagreement_share_max: float = 0.001
     """share of tokens (at least one) that may reach that margin, but not twice it; 0 = none may"""
     mean_margin_max_nats: float = 0.003
-    """over all tokens; four times that of the noisiest admissible precision (docs/accuracy.md)"""
     logprob_mean_max: float = 0.05
     logprob_p99_max: float = 0.3
     logprob_share: int = 8

@@ -22,6 +22,8 @@ from vibeserve.skills import TargetFacts, applicable
 from vibeserve.spec import ClockKind
 from vibeserve.workloads import Pool
 
+SEARCH_ENDED = "search_ended"
+"""event of the journal: why no further round was started"""
 SEED_DISCOUNT = 0.8
 MAX_INFRA_FAILURES = 2
 """rounds in a row that the machine may spoil before the run stops with an infrastructure error"""
@@ -35,7 +37,11 @@ class Entry:
     checkpoint: Checkpoint | None
     """of round 0 and of accepted rounds"""
     measurements: Any = None
-    """windows by contender, facts of the machine"""
+    """windows by contender, facts of the machine, pairs that it spoilt"""
+    spent: dict[str, float] = field(default_factory=dict)
+    """seconds by activity (`core.spent`)"""
+    num_discarded: int = 0
+    """pairs of windows that were measured again"""
 
 
 @dataclass(kw_only=True)
@@ -92,7 +98,7 @@ def synthesize(
     while len(search.entries) <= plan.spec.budget.rounds:
         stop = _why_stop(team, search, remaining_s=deadline_s - monotonic())
         if stop:
-            team.progress.event("synthesize", stop)
+            _end(team, journal, stop)
             break
         assert search.incumbent is not None
         state = PlanningState(
@@ -103,7 +109,7 @@ def synthesize(
         )  # fmt: skip
         proposal = planner.propose(state)
         if proposal is None:
-            team.progress.event("synthesize", _why_no_proposal(team, facts))
+            _end(team, journal, _why_no_proposal(team, facts))
             break
         number = len(search.entries)
         team.progress.event(
@@ -114,6 +120,11 @@ def synthesize(
         )
         _keep(team, search, journal, result)
     return search
+
+
+def _end(team: Team, journal: Journal, why: str) -> None:
+    journal.append(SEARCH_ENDED, {"why": why}, durable=False)
+    team.progress.event("synthesize", why)
 
 
 def _why_no_proposal(team: Team, facts: TargetFacts) -> str:
@@ -208,8 +219,15 @@ def _baseline_record(
 
 def _keep(team: Team, search: Search, journal: Journal, result: RoundResult) -> None:
     """Journal the round, then count it: what is not in the journal has not happened."""
-    windows = {name: {"windows": row.windows, "facts": row.facts} for name, row in result.series.items()}
-    entry = Entry(record=result.record, checkpoint=result.checkpoint, measurements=to_data(windows))
+    windows = {
+        name: {"windows": row.windows, "facts": row.facts, "discarded": row.discarded}
+        for name, row in result.series.items()
+    }
+    entry = Entry(
+        record=result.record, checkpoint=result.checkpoint, measurements=to_data(windows),
+        spent=team.bench.spent.take(),
+        num_discarded=max((len(row.discarded) for row in result.series.values()), default=0),
+    )  # fmt: skip
     journal.append("round", to_data(entry))
     search.add(entry)
     record = result.record

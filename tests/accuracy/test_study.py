@@ -15,7 +15,6 @@ from vibeserve.accuracy.roc import (
     FACTORS,
     NEVER,
     auc,
-    binomial_quantile,
     critical_factor,
     roc_points,
     share_refused,
@@ -26,6 +25,7 @@ from vibeserve.accuracy.study_text import render
 from vibeserve.contract import Distance, ReplyDistances
 from vibeserve.core.documents import finite_data, from_data, to_data
 from vibeserve.modalities import Bundle, bundle_ref, open_bundle
+from vibeserve.modalities.binomial import binomial_quantile
 from vibeserve.spec import Spec, Tolerances, Workload
 
 REPLIES, TOKENS = 8, 50
@@ -61,12 +61,13 @@ def test_none_of_200_does_not_mean_never() -> None:
 def test_binomial_quantiles() -> None:
     assert binomial_quantile(10, 0.5, confidence=0.5) == 5
     assert binomial_quantile(10, 0.0, confidence=0.999) == 0
-    assert binomial_quantile(10, 0.5, confidence=1.0) == 10
+    assert binomial_quantile(10, 1.0, confidence=0.999) == 10
+    assert binomial_quantile(1000, 0.03, confidence=0.999) == 48
 
 
 def test_tolerances_are_scaled_towards_mildness() -> None:
     mild = scaled(Tolerances(limits={"margin/max": 1.0}), factor=2.0)
-    assert (mild.top1_agreement_min, mild.mean_margin_max_nats) == (pytest.approx(0.94), 0.02)
+    assert (mild.top1_agreement_min, mild.mean_margin_max_nats) == (pytest.approx(0.94), 0.006)
     assert (mild.logprob_mean_max, mild.limits) == (0.1, {"margin/max": 2.0})
     assert scaled(Tolerances(), factor=64.0).top1_agreement_min == 0.0
     assert scaled(Tolerances(), factor=1.0) == Tolerances()
@@ -117,7 +118,7 @@ def test_a_study_says_what_is_refused_by_which_rule_and_by_how_much(bundle: Bund
         bundle,
         [
             served("honest", rounded, is_wrong=False),
-            served("flips", [0.1] * 4 + [0.0] * (TOKENS - 4), is_wrong=True),
+            served("flips", [0.03] * 4 + [0.0] * (TOKENS - 4), is_wrong=True),
             served("far", [1.0] * 4 + [0.0] * (TOKENS - 4), is_wrong=True),
             served("mild", rounded, is_wrong=True, logprob=0.06),
             served("unseen", rounded, is_wrong=True),

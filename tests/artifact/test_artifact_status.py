@@ -12,6 +12,7 @@ import pytest
 
 from vibeserve.artifact.status import main, run_statuses
 from vibeserve.core.paths import lease_dir
+from vibeserve.errors import SpecError
 from vibeserve.journal import Journal
 from vibeserve.lease import Device, DeviceLease
 from vibeserve.progress import QuietProgress
@@ -27,7 +28,7 @@ def test_runs_are_listed_with_their_last_event_newest_first(tmp_path: Path, caps
     assert main(["--dir", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["runs/run-2", "runs/run-1"]
-    assert "stopped, 2 events, last round 0 s ago: number=3 outcome=accepted" in lines[0]
+    assert "stopped, 2 events, last: round: number=3 outcome=accepted, 0 s ago" in lines[0]
     assert main(["--dir", str(tmp_path), "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert (runs[0]["run"], runs[0]["num_events"], runs[0]["last_kind"]) == ("runs/run-2", 2, "round")
@@ -92,6 +93,47 @@ def test_device_leases_are_shown(
         assert main(["--dir", str(tmp_path), "--json"]) == 0
         (row,) = json.loads(capsys.readouterr().out)["leases"]
     assert (row["device"], row["mode"], row["is_held"], row["what"]) == ("cpu", "exclusive", True, "certification")
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "told"),
+    [
+        ("opened", {"target": "mine"}, "run started"),
+        ("tier", "B", "wall chosen (tier B)"),
+        ("round", {"record": {"number": 2, "outcome": "rejected"}}, "round 2 ended: rejected"),
+        ("search_ended", {"why": "budget: 3 s are left"}, "search ended: budget: 3 s are left"),
+        ("synthesized", {"winner": "r00a1"}, "winner chosen: r00a1"),
+        ("certified", {"passed": False, "accuracy": {}}, "certification ended: not passed"),
+        ("packaged", {"path": "a/b"}, "artifact written: a/b"),
+        ("of a later version", None, "of a later version"),
+    ],
+)
+def test_the_last_event_is_told_in_words(kind: str, data: object, told: str, tmp_path: Path) -> None:
+    with Journal.open(tmp_path / "runs" / "one" / "journal.jsonl") as journal:
+        journal.append(kind, data)
+    (status,) = run_statuses(tmp_path)
+    assert status.line(now_s=status.last_at_s).endswith(f", 1 events, last: {told}, 0 s ago")
+
+
+def test_the_repositorys_runs_are_shown_from_below_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "targets").mkdir()
+    (tmp_path / "one" / "sub").mkdir(parents=True)
+    with Journal.open(tmp_path / ".vibeserve" / "runs" / "mine" / "journal.jsonl") as journal:
+        journal.append("opened")
+    monkeypatch.chdir(tmp_path / "one" / "sub")
+    assert main([]) == 0
+    assert capsys.readouterr().out.startswith("runs/mine  stopped, 1 events, last: run started, ")
+    assert main(["--dir", "."]) == 0
+    assert capsys.readouterr().out.startswith("no run in .vibeserve; start one")
+
+
+def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "env.sh").write_text("")
+    for name, why in (("env.sh", "a file, no folder"), ("absent", "no such folder")):
+        with pytest.raises(SpecError, match=rf"status: --dir .*{name}: {why}\nnext: name the folder"):
+            main(["--dir", str(tmp_path / name)])
 
 
 def test_nothing_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from artifact_samples import sample_manifest, sample_metric
 
 from vibeserve.build.target import RunSummary, describe
-from vibeserve.core.manifest import AuditResult, BaselineValue, GoalResult, Selection
-from vibeserve.core.nouns import Refusal
+from vibeserve.build.told import search_lines
+from vibeserve.config import compose_spec
+from vibeserve.core.manifest import AuditResult, BaselineValue, GoalResult, RoundEntry, Selection
+from vibeserve.core.nouns import Outcome, Refusal
+from vibeserve.core.paths import data_dir
+from vibeserve.hardware import probe
+from vibeserve.journal import Journal
+from vibeserve.plan.unmeasured import compile_unmeasured
+from vibeserve.synthesis import SEARCH_ENDED
 
 
 def test_the_headline_every_baseline_and_every_goal_are_told() -> None:
@@ -19,7 +27,7 @@ def test_the_headline_every_baseline_and_every_goal_are_told() -> None:
         "certified   sample 0123456789abcdef, level quick, assembled",
         "headline    output_throughput at c8: 120 tok/s",
         "            transformers_cb 5.24.0 (competent, same_bytes): 70, ratio 1.714 [1.663, 1.783]",
-        "            vllm  (competent, any): skipped, not installed",
+        "            vllm (competent, any): skipped, not installed",
         "goal        output_throughput at c8 against competent: ratio 1.710: met",
         "artifact    artifacts/sample/0123456789abcdef",
         "next        vibeserve serve artifacts/sample/latest",
@@ -71,3 +79,42 @@ def test_audits_and_the_number_that_chose_the_winner_are_lines() -> None:
     assert "audits      1 of 2 passed; not possible" in lines
     told = "output_throughput at c8: 150 tok/s in the search, certified 120 (x0.800)"
     assert f"selection   {told}; 9 candidates tried" in lines
+
+
+def round_of(number: int, outcome: Outcome) -> RoundEntry:
+    return RoundEntry(number=number, outcome=outcome, reason="")
+
+
+def search_of(journal: Path, *outcomes: Outcome, baseline: str = "transformers") -> list[str]:
+    plan = compile_unmeasured(compose_spec(["+target=tiny_cpu"], cwd=data_dir("targets").parent), facts=probe())
+    rounds = tuple(round_of(number, outcome) for number, outcome in enumerate(outcomes))
+    row = BaselineValue(name=baseline, baseline_class="naive", version="1", value=9.0, ratio=1.01)
+    metric = replace(sample_metric("output_throughput"), baselines=(row,))
+    return list(search_lines(plan, sample_manifest(rounds=rounds, metrics=(metric,)), journal=journal))
+
+
+def test_a_search_that_tried_nothing_says_so_and_why(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with Journal.open(path) as journal:
+        journal.append(
+            SEARCH_ENDED, {"why": "budget: 22 s are left before certification and a round takes about 116 s"}
+        )
+        journal.append("packaged")
+    assert search_of(path, Outcome.BASELINE) == [
+        "no round was tried: 22 s are left before certification and a round takes about 116 s; the winner is round 0's "
+        "runtime (budget.wall_s is 480; a larger one has time)"
+    ]
+    # the state may be gone, the artifact is not
+    assert search_of(tmp_path / "gone", Outcome.BASELINE) == ["no round was tried; the winner is round 0's runtime"]
+    assert search_of(path, Outcome.BASELINE, Outcome.INFRA) == [
+        "none of 1 rounds was accepted; the winner is round 0's runtime"
+    ]
+    assert search_of(path, Outcome.BASELINE, Outcome.ACCEPTED, baseline="scaffold") == []
+
+
+def test_a_ratio_of_a_runtime_to_itself_is_called_that(tmp_path: Path) -> None:
+    lines = search_of(tmp_path / "gone", Outcome.BASELINE, baseline="scaffold")
+    told = "baseline 'scaffold' is that runtime too: its ratio compares it with itself, and shows the noise"
+    assert lines[1:] == [told]
+    summary = RunSummary(artifact="a", latest="l", manifest=sample_manifest(), search=tuple(lines))
+    assert [line for line in str(summary).splitlines() if line.startswith("search ")][1] == f"search      {told}"

@@ -108,7 +108,7 @@ def test_sigterm_ends_a_build_as_an_interrupt_does(
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("vibeserve.build.run_target", run_target)
     assert main(["+target=tiny_cpu"]) == 130
-    assert capsys.readouterr().err == "vibeserve: interrupted\n"
+    assert capsys.readouterr().err.startswith("vibeserve: interrupted\nnext: start the same command again; ")
     assert cleaned == ["servers stopped"]
     assert signal.getsignal(signal.SIGTERM) is before
 

@@ -156,3 +156,14 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
     script = f"{sys.executable} -c 'from vibeserve.cli.main import main; import sys; sys.exit(main([\"list\"]))' | true"
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {script}"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupted_run_says_how_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    def command(argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    assert within_boundary(command, ["+target=mine", "budget=smoke"]) == 130
+    assert capsys.readouterr().err.splitlines() == [
+        "vibeserve: interrupted",
+        "next: start the same command again; finished steps and rounds are kept",
+    ]

@@ -28,6 +28,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "targets" / "tiny_l4.yaml").write_text(GPU_TARGET)
     (tmp_path / "targets" / "wrong.yaml").write_text(GPU_TARGET + "budget: {round: 3}\n")
     monkeypatch.chdir(tmp_path)
+    # no peer with an environment of its own is installed there
+    monkeypatch.setenv("VIBESERVE_CACHE", str(tmp_path / "cache"))
     return tmp_path
 
 
@@ -60,8 +62,11 @@ def test_list_says_what_runs_here_and_why_not(repository: Path, capsys: pytest.C
         "baseline.transformers_prefix: required, and has no launcher in this version"
     )
     assert {name for name, row in rows.items() if row["runnable_here"]} == {
-        "qwen3next_cpu", "smollm2_cpu", "tiny_cpu",
-    }  # fmt: skip
+        "smollm2_cpu",
+        "tiny_cpu",
+    }
+    absent = "baseline.vllm: required, and not installed; vibeserve peers install vllm"
+    assert rows["qwen3next_cpu"]["why_not"] == absent
     assert "targets/wrong.yaml:7:10: budget.round: unknown key 'round'" in rows["wrong"]["why_not"]
     assert all(row["schema_version"] == 1 for row in rows.values())
 
@@ -83,7 +88,8 @@ def test_check_all_is_2_when_one_is_wrong(repository: Path, capsys: pytest.Captu
 
 def test_check_by_name_and_by_path(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "tiny_cpu", "targets/tiny_l4.yaml"]) == 0
-    assert capsys.readouterr().out == "tiny_cpu: ok\ntiny_l4: ok\n"
+    step = "next: vibeserve check tiny_cpu --deep, or vibeserve plan tiny_cpu"
+    assert capsys.readouterr().out == f"tiny_cpu: ok\ntiny_l4: ok\n{step}\n"
     assert main(["check", "targets/wrong.yaml"]) == 2
     assert "wrong: not valid\n  targets/wrong.yaml:7:10: " in capsys.readouterr().out
 

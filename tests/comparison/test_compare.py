@@ -196,6 +196,20 @@ def test_a_missing_artifact_names_those_that_are_there(project: Path, capsys: py
     assert "there are: (none in artifacts)" in refused(capsys, "one", "two")
 
 
+def test_artifacts_are_found_from_below_the_repository(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    two(project)
+    (project / "targets").mkdir()
+    (project / "one" / "sub").mkdir(parents=True)
+    monkeypatch.chdir(project / "one" / "sub")
+    assert document(capsys, "one", "artifacts/two/latest")["groups"]
+    assert main(["compare", "one", "two", "--html", "out.html"]) == 0
+    assert (project / "one" / "sub" / "out.html").is_file()
+    capsys.readouterr()
+    assert "there are: (none in elsewhere)" in refused(capsys, "one", "two", "--artifacts", "elsewhere")
+
+
 def test_one_artifact_is_no_comparison(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     two(project)
     assert "name two artifacts or more" in refused(capsys, "one")

@@ -58,6 +58,7 @@ CASES = (
     Case(id="init with a goal against nothing", argv=("init", "mine", "--goal", "output_throughput:2x")),
     Case(id="init what exists", argv=("init", "t"), files=body("")),
     Case(id="init nowhere", argv=("init", "t", "--dir", "absent")),
+    Case(id="init into a file", argv=("init", "new", "--dir", "targets/t.yaml"), files=body("")),
     Case(id="sweep with wrong jobs", argv=("-m", "+target=tiny_cpu,tiny_cp", "budget.attempts=0,1")),
     Case(id="sweep with a job that no plan allows", argv=("-m", "+target=tiny_cpu", "hardware.engine_threads=9999")),
     Case(id="sweep without target", argv=("-m", "budget=smoke,small")),

@@ -82,7 +82,8 @@ def test_a_name_that_looks_like_something_else_is_a_name(
     (tmp_path / "targets" / f"{name}.yaml").write_text(GOOD)
     monkeypatch.chdir(tmp_path)
     assert main(["check", name]) == 0
-    assert capsys.readouterr().out == f"{name}: ok\n"
+    step = f"next: vibeserve check {name} --deep, or vibeserve plan {name}"
+    assert capsys.readouterr().out == f"{name}: ok\n{step}\n"
 
 
 BROKEN: dict[str, str] = {
@@ -164,12 +165,14 @@ def test_a_folder_of_a_target_may_be_named(broken: Path, capsys: pytest.CaptureF
     (broken / "whole").mkdir()
     (broken / "whole" / "target.yaml").write_text(GOOD)
     assert main(["check", "targets/whole", "./targets/whole/target.yaml"]) == 0
-    assert capsys.readouterr().out == "whole: ok\nwhole: ok\n"
+    step = "next: vibeserve check whole --deep, or vibeserve plan whole"
+    assert capsys.readouterr().out == f"whole: ok\nwhole: ok\n{step}\n"
 
 
 def test_a_part_is_checked_by_its_path(broken: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (broken / "_part.yaml").write_text("budget: {rounds: 3}\n")
     assert main(["check", "targets/_part.yaml"]) == 0
+    assert capsys.readouterr().out == "_part: ok\n"
     (broken / "_part.yaml").write_text("budget: {round: 3}\n")
     capsys.readouterr()
     assert main(["check", "targets/_part.yaml"]) == 2

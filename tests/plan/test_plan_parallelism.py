@@ -122,6 +122,11 @@ def test_what_does_not_fit_is_refused_with_every_number_and_what_would() -> None
     ]
 
 
+def test_shorter_lengths_are_not_offered_where_the_weights_alone_are_too_large() -> None:
+    text = refused(spec_of(LLAMA_70B, CPU, parallelism=AUTO), capacity_gib=23.5)
+    assert "  would fit: nothing but a smaller model\n" in text
+
+
 def test_fewer_requests_may_fit() -> None:
     text = refused(
         spec_of(OLMO, L4, shared(loads=closed(100), headline_load="c100"), parallelism=AUTO), capacity_gib=22.5

@@ -15,6 +15,7 @@ from loop_fakes import FakeServer, RecordingLease
 
 from vibeserve.benchmark import RealClock
 from vibeserve.core.nouns import METRICS, Reply
+from vibeserve.core.spent import Spent
 from vibeserve.errors import ServerError
 from vibeserve.roles import evaluator as evaluator_module
 from vibeserve.roles.evaluator import Entrant, Evaluator, Series, merged
@@ -66,6 +67,7 @@ class FakeBench:
     metrics: Any = field(default_factory=lambda: METRICS)
     plan: Any = field(default_factory=lambda: SimpleNamespace(engine_cpus=(), spec=QUICK))
     lease: RecordingLease = field(default_factory=RecordingLease)
+    spent: Spent = field(default_factory=Spent)
 
     def session(self, server: FakeServer, **_: Any) -> FakeSession:
         assert self.lease.is_exclusive, "nothing is loaded without the device"

@@ -12,6 +12,7 @@ from loop_fakes import FakeServer, Library, LibrarySeed
 from numbers_target import write_target
 
 from vibeserve.core.nouns import Refusal
+from vibeserve.core.spent import Spent
 from vibeserve.errors import ContractError, InfraError, RefusedError, ServerError
 from vibeserve.modalities import bundle_ref, open_bundle
 from vibeserve.modalities.probes import ProbeCheck, ProbeReport
@@ -30,6 +31,7 @@ class FakeBench:
     server: Any = field(default_factory=lambda: FakeServer("r01a1"))
     left: list[Refusal] = field(default_factory=list)
     resources: Resources = field(default_factory=Resources)
+    spent: Spent = field(default_factory=Spent)
 
     def __post_init__(self) -> None:
         model = self.run_dir / "model"

@@ -67,9 +67,18 @@ def test_what_survives_its_kill_is_an_infrastructure_error(make_wall, start, unt
     _up(process, until)
     with monkeypatch.context() as patched, pytest.raises(InfraError, match=r"processes \[.*\] survive SIGKILL"):
         patched.setattr("vibeserve.sandbox.tree.kill_all", lambda *_, **__: 0)
+        patched.setattr("vibeserve.sandbox.process._KILL_TIMEOUT_S", 0.1)
         process.kill_tree()
     process.kill_tree()
     assert process.poll() is not None
+
+
+def test_a_tree_may_be_killed_while_it_comes_up(make_wall, tmp_path: Path) -> None:
+    for number in range(8):
+        process = spawn(["/bin/sleep", "60"], wall=make_wall(), log=tmp_path / f"{number}.log")
+        process.kill_tree()
+        assert process.poll() is not None
+        assert not process.descendants()
 
 
 def test_a_timeout_kills_the_whole_tree(make_wall, tmp_path: Path) -> None:

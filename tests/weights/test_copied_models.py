@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from vibeserve.core.documents import digest_of, digest_tree
-from vibeserve.errors import WeightsError
+from vibeserve.errors import SpecError, WeightsError
 from vibeserve.spec import Modality, Model, ModelSource, SourceKind
 from vibeserve.weights import files_of, folder_digest, materialise, model_problems
 
@@ -142,7 +142,7 @@ def test_a_package_folder_with_another_digest_says_its_own(local_index: Path, tm
 
 def test_a_package_without_the_folder_lists_those_it_has(local_index: Path, tmp_path: Path) -> None:
     make_wheel(local_index)
-    with pytest.raises(WeightsError, match=r"no folder 'letters_model/weights/'; it holds .*letters_model/model/"):
+    with pytest.raises(SpecError, match=r"no folder 'letters_model/weights/'; it holds .*letters_model/model/"):
         materialise(custom(packed(file="letters_model/weights/")), cache=tmp_path / "cache")
 
 

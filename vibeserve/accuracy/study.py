@@ -228,7 +228,7 @@ def _refuses(gate: Gate, trial: Sequence[ReplyDistances]) -> Callable[[float], b
 def _row(plant: _Judged, *, gate: Gate, honest: Sequence[float]) -> Row:
     served = plant.served
     _, figures = gate.judge(served.replies)
-    rules = Counter(name for found in plant.refusals for name in {rule_of(refusal) for refusal in found})
+    rules = Counter(name for found in plant.refusals for name in sorted({rule_of(each) for each in found}))
     return Row(
         name=served.name, family=served.family, is_wrong=served.is_wrong, strength=served.strength,
         num_tokens=int(figures.get("num_tokens", 0)), refused=share_refused(plant.critical),

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from vibeserve.artifact.sums import SUMS_NAME, parse_sums
+from vibeserve.config.targets import project_root
 from vibeserve.core.documents import from_data
 from vibeserve.core.manifest import Golden
 from vibeserve.errors import SpecError
@@ -14,8 +15,9 @@ from vibeserve.spec import Spec
 
 
 def resolve_artifact(path: Path) -> Path:
-    """The artifact's folder, links such as `latest` followed. Raises `SpecError` when there is none."""
-    folder = path.resolve()
+    """The artifact's folder, links such as `latest` followed. A relative path that is not here is looked up from the
+    repository's root. Raises `SpecError` when there is none."""
+    folder = (path if path.is_absolute() or path.exists() else project_root() / path).resolve()
     if not folder.is_dir():
         raise SpecError(
             f"{path} is no artifact: there is no such folder", hint="name a folder such as artifacts/<target>/latest"

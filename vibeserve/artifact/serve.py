@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import fcntl
 import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,12 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vibeserve.arguments import VerbParser
+from vibeserve.artifact.example import example_lines, is_openai
 from vibeserve.artifact.integrity import verify_bytes
 from vibeserve.artifact.manifest import read_manifest
 from vibeserve.artifact.open import read_spec, resolve_artifact, unpack_runtime
 from vibeserve.core.documents import digest_of, digest_tree, write_document
 from vibeserve.core.paths import cache_dir
-from vibeserve.errors import RefusedError, ServerError, SpecError
+from vibeserve.errors import InfraError, RefusedError, ServerError, SpecError
 
 if TYPE_CHECKING:
     from vibeserve.hardware import HardwareFacts
@@ -41,6 +44,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     artifact = resolve_artifact(Path(arguments.path))
     refuse_changed(artifact)
+    refuse_taken(arguments.port, bind=arguments.host)
     server = start(artifact, port=arguments.port, bind=arguments.host)
     try:
         sys.stdout.write(_greeting(artifact, server, is_json=arguments.is_json))
@@ -58,6 +62,21 @@ def refuse_changed(artifact: Path) -> None:
     if refusals:
         lines = "\n".join(f"  {refusal.text}" for refusal in refusals[:10])
         raise RefusedError(f"{artifact} is not served: it is not what was packaged\n{lines}", reasons=refusals)
+
+
+def refuse_taken(port: int, *, bind: str) -> None:
+    """Raise `InfraError` where the port cannot be listened on. Told before the runtime is built and started."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+        # as servers do: a connection that was just closed does not hold its port
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((bind, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise InfraError(f"port {port} is in use\nnext: name another --port, or none for a free one") from error
+            raise InfraError(
+                f"port {port} cannot be listened on at {bind}: {error.strerror}\nnext: name another --port"
+            ) from error
 
 
 def start(artifact: Path, *, port: int = 0, bind: str = "127.0.0.1") -> Server:
@@ -126,7 +145,7 @@ def prepare_workspace(
 
 
 def _port(text: str) -> int:
-    value = int(text)
+    value = int(text) if text.isascii() and text.isdigit() else -1
     if not 0 <= value <= MAX_PORT:
         raise argparse.ArgumentTypeError(f"{text} is no TCP port: 0 (a free one) to {MAX_PORT}")
     return value
@@ -162,12 +181,12 @@ def _greeting(artifact: Path, server: Server, *, is_json: bool) -> str:
         facts: dict[str, Any] = {"schema_version": 1, "url": server.base_url, "startup_s": round(server.startup_s, 3)}
         facts |= {"model": _served_model(server), "target": manifest.target, "plan_id": manifest.plan_id}
         return json.dumps(facts) + "\n"
-    body = json.dumps({"model": _served_model(server), "prompt": "The sea is", "max_tokens": 32})
+    base = f"{server.base_url}/v1" if is_openai(artifact) else server.base_url
     lines = [
         f"{manifest.target} {manifest.plan_id} ({manifest.status}, level {manifest.level})",
-        f"serving at {server.base_url}/v1, ready after {server.startup_s:.1f} s; Ctrl-C ends it",
+        f"serving at {base}, ready after {server.startup_s:.1f} s; Ctrl-C ends it",
         "",
-        f"  curl {server.base_url}/v1/completions -H 'content-type: application/json' -d '{body}'",
+        *(f"  {line}" for line in example_lines(artifact, url=server.base_url, model=_served_model(server))),
         "",
     ]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""`vibeserve status`: how far the runs of this folder are and who carries them out, read without disturbing them."""
+"""`vibeserve status`: how far a repository's runs are and who carries them out, read without disturbing them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.arguments import VerbParser
+from vibeserve.config.targets import project_root
 from vibeserve.core.documents import to_data
 from vibeserve.core.paths import lease_dir, state_dir
+from vibeserve.errors import SpecError
 from vibeserve.journal import Event, JournalError, read_events
 from vibeserve.lease import Owner, lease_lines, lease_rows, living_owner
 
@@ -45,7 +47,7 @@ class RunStatus:
         state = f"running in pid {self.owner.pid}" if self.owner else self.state
         if not self.num_events:
             return f"{self.run}  {state}, no event yet"
-        last = f"last {self.last_kind} {_age(now_s - self.last_at_s)} ago{_facts(self.last_data)}"
+        last = f"last: {_in_words(self.last_kind, self.last_data)}, {_age(now_s - self.last_at_s)} ago"
         return f"{self.run}  {state}, {self.num_events} events, {last}"
 
 
@@ -57,10 +59,12 @@ def run_statuses(state: Path) -> list[RunStatus]:
 
 def main(argv: Sequence[str]) -> int:
     """Command line of `vibeserve status`."""
-    parser = VerbParser("status", description="How far the runs of this folder are.")
-    parser.add_argument("--dir", default=".", metavar="DIR", help="project folder (default: the working directory)")
+    parser = VerbParser("status", description="How far the runs of this repository are.")
+    parser.add_argument(
+        "--dir", metavar="DIR", help="project folder (default: the repository's root, else the working directory)"
+    )
     arguments = parser.parse_args(argv)
-    state = state_dir(Path(arguments.dir))
+    state = state_dir(_project(arguments.dir))
     statuses = run_statuses(state)
     if arguments.is_json:
         document = {"schema_version": 1, "runs": to_data(statuses), "leases": lease_rows(lease_dir())}
@@ -69,6 +73,17 @@ def main(argv: Sequence[str]) -> int:
     lines = [*(status.line(now_s=time.time()) for status in statuses), *lease_lines(lease_dir())]
     sys.stdout.write("\n".join(lines or [f"no run in {state}; start one with `vibeserve +target=NAME`"]) + "\n")
     return 0
+
+
+def _project(declared: str | None) -> Path:
+    """As declared; found in the same way as a run finds it; relative where that is the working directory."""
+    if declared is None:
+        root = project_root()
+        return Path() if root == Path.cwd() else root
+    if not Path(declared).is_dir():
+        why = "a file, no folder" if Path(declared).exists() else "no such folder"
+        raise SpecError(f"status: --dir {declared}: {why}", hint="name the folder that holds .vibeserve")
+    return Path(declared)
 
 
 def _journals(state: Path) -> list[Path]:
@@ -108,6 +123,31 @@ def _age(seconds: float) -> str:
     if seconds < 120:
         return f"{max(seconds, 0):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _in_words(kind: str, data: Any) -> str:
+    """What an event of a run's journal means. One that this version does not know is shown as it is."""
+    known = data if isinstance(data, dict) else {}
+    if kind == "tier":
+        return f"wall chosen (tier {data})"
+    if kind == "round" and isinstance(known.get("record"), dict):
+        record = known["record"]
+        return f"round {record.get('number')} ended: {record.get('outcome')}"
+    if kind == "certified":
+        return "certified" if known.get("passed") else "certification ended: not passed"
+    if kind in _WORDS:
+        words, key = _WORDS[kind]
+        return f"{words}: {str(known[key])[:_MAX_TEXT]}" if known.get(key) else words
+    return f"{kind}{_facts(data)}"
+
+
+_WORDS = {
+    "opened": ("run started", ""),
+    "search_ended": ("search ended", "why"),
+    "synthesized": ("winner chosen", "winner"),
+    "packaged": ("artifact written", "path"),
+}
+"""event -> what it means, and the key of its data that says more"""
 
 
 def _facts(data: Any) -> str:

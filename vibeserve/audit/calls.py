@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from vibeserve.audit import forbidden, policy
 from vibeserve.audit.names import Names, docstrings, fold
+from vibeserve.audit.reach import check_reach, check_reflection
 
 Found = tuple[int, str, str]
 _SYSTEM_LIBRARY = re.compile(
@@ -62,11 +63,6 @@ _LOADERS = frozenset(
 )
 
 
-_REACHES = frozenset({"getattr", "setattr", "delattr", "__import__", "operator.attrgetter", "operator.methodcaller"})
-_GETTERS = frozenset({"operator.attrgetter", "operator.methodcaller"})
-_FORBIDDEN_TAILS = frozenset(name.rpartition(".")[2] for name in forbidden.NAMES if "." in name) - {""}
-
-
 @dataclass(frozen=True, kw_only=True)
 class FileContext:
     """`depth` = folders between the file and the workspace. `may_write` and `may_spawn` hold for the build step."""
@@ -85,7 +81,7 @@ def check_code(tree: ast.AST, names: Names, context: FileContext) -> Iterator[Fo
         if isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
             yield from _check_climb(node, context)
         if isinstance(node, ast.Attribute | ast.Name):
-            yield from _check_reach(node, parents.get(id(node)), names)
+            yield from check_reach(node, parents.get(id(node)), names)
             is_own = _signals_itself(node, parents.get(id(node)), names)
             if not is_own and not (isinstance(node, ast.Name) and node.id in rebound):
                 yield from _check_reference(node, names, context)
@@ -116,18 +112,6 @@ def _signals_itself(node: ast.Attribute | ast.Name, parent: ast.AST | None, name
         return False
     target = parent.args[0]
     return isinstance(target, ast.Call) and names.dotted(target.func) == "os.getpid"
-
-
-def _check_reach(node: ast.Attribute | ast.Name, parent: ast.AST | None, names: Names) -> Iterator[Found]:
-    """Ways to a name that is not written down: `getattr` handed on, a module's `__dict__`."""
-    dotted = names.dotted(node)
-    if isinstance(node, ast.Attribute) and node.attr == "__dict__" and dotted is not None:
-        owner = dotted.removesuffix(".__dict__")
-        if names.is_module(owner.split(".")[0]):
-            yield node.lineno, "dynamic_code", f"reaches into {owner} by {dotted}"
-    is_called = isinstance(parent, ast.Call) and parent.func is node
-    if dotted in _REACHES and not is_called and isinstance(node.ctx, ast.Load):
-        yield node.lineno, "dynamic_code", f"hands {dotted} on, so that what it reaches is not written down"
 
 
 def _check_environment(node: ast.Attribute | ast.Name, parent: ast.AST | None) -> Iterator[Found]:
@@ -167,10 +151,7 @@ def _check_call(node: ast.Call, names: Names, context: FileContext) -> Iterator[
     dotted = names.dotted(node.func) or ""
     if isinstance(node.func, ast.Attribute) and dotted not in forbidden.NAMES:
         yield from _check_method(node, node.func, context)
-    if dotted in ("getattr", "setattr", "delattr", "hasattr"):
-        yield from _check_reflection(node, names)
-    if dotted in _GETTERS and not all(_is_plain_attribute(argument) for argument in node.args[:1]):
-        yield node.lineno, "dynamic_code", f"{dotted} of a name that is computed or forbidden"
+    yield from check_reflection(node, names)
     if dotted in _DECODERS and node.args and fold(node.args[0]) is not None:
         yield node.lineno, "dynamic_code", f"{dotted} of a literal hides text from the reader"
     if dotted in _OPENERS or (isinstance(node.func, ast.Attribute) and node.func.attr == "open"):
@@ -187,39 +168,6 @@ def _check_method(node: ast.Call, func: ast.Attribute, context: FileContext) -> 
         yield node.lineno, hit[0], f".{func.attr}() {hit[1]}"
     if func.attr in ("get", "getlist", "getenv", "pop") and node.args:
         yield from _check_probe_key(node.lineno, node.args[0])
-
-
-def _check_reflection(node: ast.Call, names: Names) -> Iterator[Found]:
-    if len(node.args) < 2:
-        return
-    dotted, name = names.dotted(node.args[0]), fold(node.args[1])
-    call = names.dotted(node.func)
-    if dotted is None:
-        return
-    if (
-        call in ("setattr", "delattr")
-        and dotted.split(".")[0] in forbidden.PATCH_TARGETS
-        and names.is_module(dotted.split(".")[0])
-    ):
-        yield node.lineno, forbidden.PATCH_TARGETS[dotted.split(".")[0]], f"{call} changes {dotted}"
-        return
-    if name is None and dotted in forbidden.REFLECTED_MODULES and names.is_module(dotted):
-        yield node.lineno, "dynamic_code", f"{call} with a computed name on {dotted}"
-    elif name is not None:
-        hit = forbidden.NAMES.get(f"{dotted}.{name}") or forbidden.ATTRIBUTES.get(name)
-        if hit is not None:
-            yield node.lineno, hit[0], f"{dotted}.{name} {hit[1]}"
-
-
-def _is_plain_attribute(argument: ast.expr) -> bool:
-    """Whether `operator.attrgetter(argument)` reaches what a program may name anyway."""
-    name = fold(argument)
-    parts = (name or "").split(".")
-    return (
-        name is not None
-        and not _FORBIDDEN_TAILS & set(parts)
-        and not any(part in forbidden.ATTRIBUTES for part in parts)
-    )
 
 
 def _check_library(node: ast.Call, parent: ast.AST | None) -> Iterator[Found]:

@@ -86,17 +86,23 @@ def check_available(name: str, declared: Baseline) -> Availability:
     `MissingBaselineError` (exit 5, with the install command) when a required one is absent, of another version, or has
     no launcher.
     """
+    if name in NO_LAUNCHER and declared.required:
+        optional = f"declare it optional (baseline.{name}.required=false)"
+        others = f"{optional}, or require one of: {', '.join(sorted(PEERS))}"
+        raise MissingBaselineError(name, install=others, why=NO_LAUNCHER_REASON)
+    found = availability(name, declared)
+    if found.version is None and declared.required:
+        raise MissingBaselineError(name, install=get_peer(name).install_command)
+    return found
+
+
+def availability(name: str, declared: Baseline) -> Availability:
+    """Like `check_available`, whether it is required or not: raises nothing for a declared peer."""
     if name in NO_LAUNCHER:
-        if declared.required:
-            optional = f"declare it optional (baseline.{name}.required=false)"
-            others = f"{optional}, or require one of: {', '.join(sorted(PEERS))}"
-            raise MissingBaselineError(name, install=others, why=NO_LAUNCHER_REASON)
         return Availability(name=name, version=None, reason=NO_LAUNCHER_REASON)
     peer = get_peer(name)
     version = peer.installed_version()
     if version is not None and declared.version in ("", version):
         return Availability(name=name, version=version)
-    if declared.required:
-        raise MissingBaselineError(name, install=peer.install_command)
     found = "not installed" if version is None else f"version {version} is installed, {declared.version} is declared"
     return Availability(name=name, version=None, reason=f"{found}; {peer.install_command}")

@@ -17,6 +17,7 @@ from vibeserve.core.documents import from_data
 from vibeserve.core.environment import Environment
 from vibeserve.core.manifest import Authorship, Manifest, RoundEntry, RoundRecord
 from vibeserve.core.nouns import Outcome, Refusal, Role
+from vibeserve.core.spent import added, shares
 from vibeserve.hardware import identity
 from vibeserve.modalities import bundle_ref
 from vibeserve.modalities.copies import judged_by
@@ -44,7 +45,7 @@ def make_manifest(run: Run, search: Search, result: Certification, *, workspace:
         metrics=result.metrics, accuracy=result.verdict.accuracy,
         judged_by=judged_by(bundle_ref(spec, model_dir=run.model().path)), candidates_tried=num_candidates(search),
         audits=result.audits, selection=selection_of(search, result, spec=spec),
-        environment=_environment(run), usage=_usage(search),
+        environment=_environment(run), usage=usage_of(search, result),
         digests=dict(run.plan.digests) | {"weights": run.model().digest},
         provenance=_provenance(run, search),
     )  # fmt: skip
@@ -147,9 +148,16 @@ def num_candidates(search: Search) -> int:
     )
 
 
-def _usage(search: Search) -> dict[str, float]:
-    seconds = sum(entry.record.seconds for entry in search.entries)
-    return {"tokens": 0.0, "usd": 0.0, "wall_s": round(seconds, 1), "device_s": 0.0}
+def usage_of(search: Search, result: Certification) -> dict[str, float]:
+    """Tokens and money, seconds of rounds and certification, and what of them went to measuring and to the gates."""
+    wall_s = sum(entry.record.seconds for entry in search.entries) + result.seconds
+    spent = added([*(entry.spent for entry in search.entries), result.spent])
+    discarded = sum(entry.num_discarded for entry in search.entries) + result.num_discarded
+    return {
+        "tokens": 0.0, "usd": 0.0, "wall_s": round(wall_s, 1), "device_s": spent.get("windows", 0.0),
+        **shares(spent, wall_s=wall_s), **{f"{name}_s": value for name, value in spent.items()},
+        "num_discarded_pairs": float(discarded),
+    }  # fmt: skip
 
 
 def _provenance(run: Run, search: Search) -> dict[str, object]:

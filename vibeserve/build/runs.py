@@ -10,6 +10,7 @@ from vibeserve.benchmark.clock import make_clock
 from vibeserve.certification import certify_extent
 from vibeserve.checkpoint import CheckpointStore
 from vibeserve.core.paths import cache_dir, data_dir, state_dir
+from vibeserve.errors import BudgetError
 from vibeserve.hardware import HardwareFacts
 from vibeserve.journal import Journal
 from vibeserve.lease import Lease
@@ -98,6 +99,28 @@ def certify_estimate_s(plan: Plan, *, num_rivals: int) -> float:
     measured_s = num_servers * start_s + num_windows * num_contenders * (extent.window_s + extent.warmup_s)
     rescored_s = RESCORE_SHARE * num_windows * extent.window_s
     return measured_s + rescored_s + GATES_S + schedule.audit_budget_s + extent.soak_s
+
+
+def least_s(plan: Plan) -> float:
+    """Wall seconds that no machine is too fast for: the windows in which the winner and round 0 are measured, and the
+    soak. Starts, re-scoring, rivals and audits come on top."""
+    extent, schedule = certify_extent(plan), plan.schedule
+    certified_s = extent.num_starts * len(extent.loads) * extent.num_pairs * extent.window_s
+    round_0_s = 2 * schedule.search_pairs * schedule.search_window_s
+    return certified_s + round_0_s + extent.soak_s
+
+
+def refuse_short_budget(plan: Plan) -> None:
+    """Raise BudgetError, before anything is spent, where round 0 and certification alone cannot fit."""
+    wall_s, needed_s = plan.spec.budget.wall_s, least_s(plan)
+    if wall_s >= needed_s:
+        return
+    level = plan.spec.budget.level.value
+    raise BudgetError(
+        f"budget.wall_s is {wall_s:g} s; measuring round 0 and certifying at level {level} takes {needed_s:.0f} s and "
+        f"more; nothing was started\nnext: `vibeserve plan {plan.target}` estimates {plan.minutes:.0f} min; raise "
+        "budget.wall_s, or choose a lower budget.level"
+    )
 
 
 START_S = 10.0

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from vibeserve.artifact import read_manifest, verify_bytes
+from vibeserve.baselines.presence import goal_texts, with_presence
+from vibeserve.build.bandwidth import Bandwidth, read_bandwidth
 from vibeserve.build.cost import RunCost, measured_cost
 from vibeserve.build.run import execute
-from vibeserve.build.runs import Run, run_folder, run_id_of
+from vibeserve.build.runs import Run, refuse_short_budget, run_folder, run_id_of
 from vibeserve.build.steps import make_steps
+from vibeserve.build.told import search_lines
 from vibeserve.config.host_options import configured_hosts
+from vibeserve.config.targets import project_root
 from vibeserve.contract import absent_text
 from vibeserve.core.manifest import BaselineValue, GoalResult, Manifest, Selection
 from vibeserve.core.paths import data_dir, lease_dir
 from vibeserve.errors import GoalMissedError, RefusedError
-from vibeserve.hardware import HardwareFacts, measure_bandwidth_gb_s, probe
+from vibeserve.hardware import HardwareFacts, probe
 from vibeserve.hosts import get_host
 from vibeserve.journal import Journal
 from vibeserve.lease import DeviceLease, Lease, devices_of, own_run
@@ -35,24 +41,31 @@ class RunSummary:
     manifest: Manifest
     cost: RunCost | None = None
     """None where the hardware is not priced"""
+    search: tuple[str, ...] = ()
+    """what is unusual about the search: no round tried, or a baseline that is the winner itself"""
     schema_version: int = 1
 
     def __str__(self) -> str:
         cost = [] if self.cost is None else [f"cost        {self.cost}"]
+        search = [f"search      {line}" for line in self.search]
         ends = [f"artifact    {self.artifact}", f"next        vibeserve serve {self.latest}"]
-        return "\n".join([*describe(self.manifest), *cost, *ends])
+        return "\n".join([*describe(self.manifest), *search, *cost, *ends])
 
 
 def run_target(spec: Spec, *, progress: Progress) -> RunSummary:
-    """Build the artifact of `spec` below the working directory; a run that was interrupted goes on where it was.
+    """Build the artifact of `spec` below the repository's root, else the working directory; a run that was interrupted
+    goes on where it was.
 
     A second process with the same plan waits for the first one and reports what that left. Raises RefusedError when the
     result is not certified (the artifact is written all the same), GoalMissedError when a goal is missed and the spec
-    requires it, and the typed errors of the steps.
+    requires it, BudgetError when the wall time cannot hold what the level measures, and the typed errors of the steps.
     """
-    facts, project = probe(), Path.cwd()
-    plan = compile_unmeasured(spec, facts=facts, hosts=configured_hosts(project))
+    facts, project = probe(), project_root()
+    plan = with_presence(compile_unmeasured(spec, facts=facts, hosts=configured_hosts(project)))
     refuse_obstacles(plan)
+    for text in goal_texts(plan.spec):
+        progress.event("plan", text)
+    refuse_short_budget(plan)
     load_skills(data_dir("skills"))  # a library that is not valid ends the run here, before anything is spent
     folder = run_folder(project, plan)
     lease = DeviceLease(
@@ -61,8 +74,8 @@ def run_target(spec: Spec, *, progress: Progress) -> RunSummary:
     with own_run(folder, run=run_id_of(plan), progress=progress):
         with Journal.open(folder / "journal.jsonl") as journal:
             started_s = lease.monotonic()
-            bandwidth_gb_s = _journal_start(journal, plan, facts=facts, lease=lease)
-            plan = compile_plan(spec, facts=replace(facts, bandwidth_gb_s=bandwidth_gb_s))
+            bandwidth = _journal_start(journal, plan, facts=facts, lease=lease)
+            plan = compile_plan(spec, facts=bandwidth.facts(facts))
             progress.event("plan", f"{plan.target} {plan.plan_id}: about {plan.minutes:.0f} min, level {_level(plan)}")
             run = Run(
                 plan=plan, facts=facts, project=project, progress=progress, journal=journal, lease=lease,
@@ -89,29 +102,23 @@ def is_packaged(plan: Plan, *, project: Path) -> bool:
     return artifact.is_dir() and not verify_bytes(artifact)
 
 
-def _journal_start(journal: Journal, plan: Plan, *, facts: HardwareFacts, lease: Lease) -> float:
-    """Open the run's record, or go on with it; returns the read bandwidth that it holds, GB/s.
+def _journal_start(journal: Journal, plan: Plan, *, facts: HardwareFacts, lease: Lease) -> Bandwidth:
+    """Open the run's record, or go on with it; returns the read bandwidth that it holds.
 
-    The bandwidth is measured once a run and waits for the device like any measurement. 0 where none is needed.
+    The bandwidth is measured once a run and waits for the device like any measurement.
     """
     spec = plan.spec
     opened = journal.last("opened")
     if opened is None:
-        gb_s = _bandwidth_gb_s(plan, facts=facts, lease=lease)
-        journal.append("opened", {"target": plan.target, "plan_id": plan.plan_id, "bandwidth_gb_s": gb_s})
+        found = read_bandwidth(plan, facts=facts, lease=lease)
+        reading = {"bandwidth_gb_s": found.gb_s, "is_bandwidth_disturbed": found.is_disturbed}
+        journal.append("opened", {"target": plan.target, "plan_id": plan.plan_id, **reading})
     else:
-        gb_s = float(opened.data["bandwidth_gb_s"])
+        is_disturbed = bool(opened.data.get("is_bandwidth_disturbed", False))
+        found = Bandwidth(gb_s=float(opened.data["bandwidth_gb_s"]), is_disturbed=is_disturbed)
     tier = get_host(spec.host).resolve_tier(spec.sandbox.tier, allow_none=spec.sandbox.allow_none)
     journal.append("tier", tier.value)
-    return gb_s
-
-
-def _bandwidth_gb_s(plan: Plan, *, facts: HardwareFacts, lease: Lease) -> float:
-    hardware = plan.spec.hardware
-    if facts.bandwidth_gb_s or hardware.bandwidth_gb_s or hardware.kind != "cpu":
-        return facts.bandwidth_gb_s
-    with lease.exclusive("read bandwidth"):
-        return measure_bandwidth_gb_s(plan.engine_cpus)
+    return found
 
 
 def _level(plan: Plan) -> str:
@@ -120,12 +127,13 @@ def _level(plan: Plan) -> str:
 
 def _summary(plan: Plan, *, project: Path) -> RunSummary:
     artifact = artifact_of(plan, project=project)
-    manifest = read_manifest(artifact)
+    manifest, folder = read_manifest(artifact), run_folder(project, plan)
     return RunSummary(
         artifact=_relative(artifact, project),
         latest=_relative(artifact.parent / "latest", project),
         manifest=manifest,
-        cost=measured_cost(plan, manifest, steps_dir=run_folder(project, plan) / "steps"),
+        cost=measured_cost(plan, manifest, steps_dir=folder / "steps"),
+        search=tuple(search_lines(plan, manifest, journal=folder / "journal.jsonl")),
     )
 
 
@@ -139,7 +147,8 @@ def _concluded(summary: RunSummary, *, spec: Spec) -> RunSummary:
 
 
 def _relative(path: Path, project: Path) -> str:
-    return str(path.relative_to(project)) if path.is_relative_to(project) else str(path)
+    """From the working directory, so that it can be pasted; whole where it lies outside the project."""
+    return os.path.relpath(path) if path.is_relative_to(project) else str(path)
 
 
 def _refuse(summary: RunSummary) -> None:
@@ -156,6 +165,7 @@ def describe(manifest: Manifest) -> list[str]:
         lines.append(f"headline    {headline.name} at {headline.load}: {headline.candidate:.4g} {headline.unit}")
         lines += [f"            {_against(row)}" for row in headline.baselines]
     lines += [f"goal        {_goal(goal)}" for goal in manifest.goals]
+    lines += [f"spent       {_spent(manifest.usage)}"] if "measuring_share" in manifest.usage else []
     if manifest.selection is not None:
         lines.append(f"selection   {_selection(manifest.selection)}; {manifest.candidates_tried} candidates tried")
     if manifest.audits:
@@ -173,8 +183,16 @@ def _selection(chosen: Selection) -> str:
     return f"{chosen.metric} at {chosen.load}: {values} (x{chosen.ratio:.3f})"
 
 
+def _spent(usage: Mapping[str, float]) -> str:
+    shares = f"{usage['measuring_share']:.0%} measuring, {usage['judging_share']:.0%} judging"
+    discarded = int(usage.get("num_discarded_pairs", 0))
+    return f"{usage['wall_s'] / 60:.1f} min in rounds and certification: {shares}" + (
+        f"; {discarded} disturbed pairs were measured again" if discarded else ""
+    )
+
+
 def _against(row: BaselineValue) -> str:
-    name = f"{row.name} {row.version} ({row.baseline_class}, {row.precision})"
+    name = f"{f'{row.name} {row.version}'.rstrip()} ({row.baseline_class}, {row.precision})"
     if row.ratio is None:
         return f"{name}: {row.state}, {row.note}" if row.note else f"{name}: {row.state}"
     interval = f" [{row.ci_low:.3f}, {row.ci_high:.3f}]" if row.ci_low is not None and row.ci_high is not None else ""

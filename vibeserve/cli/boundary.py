@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 
+from vibeserve.cli.storage import storage_error
 from vibeserve.errors import VibeServeError
 
 INTERRUPTED = 130
@@ -16,20 +17,34 @@ def within_boundary(command: Callable[[list[str]], int], argv: list[str]) -> int
     try:
         return command(argv)
     except VibeServeError as error:
-        sys.stderr.write(f"vibeserve: {error}\n")
-        if "--json" in argv:
-            import json
-
-            # one line: a build with --json prints a document per line
-            sys.stdout.write(json.dumps(error_document(error)) + "\n")
-        return error.exit_code
+        return _told(error, argv)
     except KeyboardInterrupt:
-        sys.stderr.write("vibeserve: interrupted\n")
+        sys.stderr.write(f"vibeserve: interrupted\n{_after_interrupt(argv)}")
         return INTERRUPTED
     except BrokenPipeError:
         # the reader went away (`| head`); what the interpreter flushes at exit must not raise again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        known = storage_error(error)
+        if known is None:
+            raise
+        return _told(known, argv)
+
+
+def _told(error: VibeServeError, argv: list[str]) -> int:
+    sys.stderr.write(f"vibeserve: {error}\n")
+    if "--json" in argv:
+        import json
+
+        # one line: a build with --json prints a document per line
+        sys.stdout.write(json.dumps(error_document(error)) + "\n")
+    return error.exit_code
+
+
+def _after_interrupt(argv: list[str]) -> str:
+    is_build = any(word.startswith("+target=") for word in argv)
+    return "next: start the same command again; finished steps and rounds are kept\n" if is_build else ""
 
 
 def error_document(error: VibeServeError) -> dict[str, object]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vibeserve.cli.output import write
 from vibeserve.config import compose_spec
+from vibeserve.config.compose import placing
 from vibeserve.config.sweep import ask_hydra, is_question, is_sweep
 from vibeserve.config.words import unknown
 from vibeserve.core.documents import to_data
@@ -37,7 +38,9 @@ def main(argv: list[str]) -> int:
         from vibeserve.sweeps import run_sweep
 
         return run_sweep(arguments, is_json=is_json, say=_say)
-    return _build(compose_spec(arguments), is_json=is_json)
+    spec = compose_spec(arguments)
+    with placing(arguments):
+        return _build(spec, is_json=is_json)
 
 
 def _build(spec: Spec, *, is_json: bool) -> int:

@@ -39,7 +39,19 @@ def main(argv: list[str]) -> int:
             code = code if deep.is_ok else RefusedError.exit_code
     if arguments.is_json:
         write_json({"schema_version": 1, "targets": documents})
+    elif code == 0:
+        _tell_next(checks, is_deep=arguments.is_deep)
     return code
+
+
+def _tell_next(checks: list[TargetCheck], *, is_deep: bool) -> None:
+    """What sound targets are checked for; nothing of parts, and of files that have no name here."""
+    from vibeserve.config.targets import target_names
+
+    named = [check.name for check in checks if check.spec is not None and check.name in target_names()]
+    if named:
+        deep = "" if is_deep else f"vibeserve check {named[0]} --deep, or "
+        write(f"next: {deep}vibeserve plan {named[0]}")
 
 
 def _tell(checks: list[TargetCheck]) -> None:
@@ -47,6 +59,18 @@ def _tell(checks: list[TargetCheck]) -> None:
         write(f"{check.name}: {'ok' if check.is_ok else 'not valid'}")
         for error in check.errors:
             write(f"  {error}")
+        for note in notes_of(check):
+            write(f"  note: {note}")
+
+
+def notes_of(check: TargetCheck) -> list[str]:
+    """What a run on this machine would lack although the target is valid; nothing where the machine is another one."""
+    from vibeserve.baselines.presence import goal_texts, required_texts
+    from vibeserve.hardware import mismatch, probe
+
+    if check.spec is None or mismatch(check.spec.hardware, probe()):
+        return []
+    return [*required_texts(check.spec), *goal_texts(check.spec)]
 
 
 def _deep(check: TargetCheck, *, is_json: bool) -> DeepCheck:

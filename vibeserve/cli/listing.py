@@ -56,12 +56,14 @@ def target_rows(cwd: Path) -> list[dict[str, Any]]:
 
 def why_not_here(spec: Spec, *, facts: HardwareFacts) -> list[str]:
     """Everything that would end a run of `spec` on the machine of `facts` before anything is spent; empty = it runs."""
+    from vibeserve.baselines.presence import required_texts
     from vibeserve.hardware import mismatch
     from vibeserve.plan.placement import obstacles_of
 
     elsewhere = mismatch(spec.hardware, facts)
     others = [obstacle.text for obstacle in obstacles_of(spec, facts, hosts=()) if obstacle.kind != "host"]
-    return [*([elsewhere] if elsewhere else []), *others]
+    # what is installed here says nothing of a machine elsewhere
+    return [elsewhere, *others] if elsewhere else [*others, *required_texts(spec)]
 
 
 def _hardware(spec: Spec) -> str:

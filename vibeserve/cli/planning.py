@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from vibeserve.arguments import VerbParser
 from vibeserve.cli.output import write, write_json, write_table
+
+if TYPE_CHECKING:
+    from vibeserve.plan import Plan
+    from vibeserve.spec import Spec
 
 
 def main(argv: list[str]) -> int:
@@ -13,13 +19,14 @@ def main(argv: list[str]) -> int:
     arguments = parser.parse_intermixed_args(argv)
     from vibeserve.cli.plan_text import ceiling_rows, placement_lines, plan_lines
     from vibeserve.config import compose_spec
-    from vibeserve.config.host_options import configured_hosts
-    from vibeserve.hardware import probe
-    from vibeserve.plan import compile_plan, plan_document
+    from vibeserve.config.compose import placing
+    from vibeserve.plan import plan_document
 
     # a bare word is a target's name; everything else is an override, as for a build
     overrides = [word if "=" in word or word.startswith("~") else f"+target={word}" for word in arguments.words]
-    plan = compile_plan(compose_spec(overrides), facts=probe(), hosts=configured_hosts())
+    spec = compose_spec(overrides)
+    with placing(overrides):
+        plan = _plan(spec)
     if arguments.is_json:
         write_json(plan_document(plan))
         return 0
@@ -34,3 +41,29 @@ def main(argv: list[str]) -> int:
         for line in placement_lines(plan):
             write(f"  {line}")
     return 0
+
+
+def _plan(spec: Spec) -> Plan:
+    """The plan as a run would make it: its bandwidth is read with the device held, so that neither disturbs a run that
+    measures nor is disturbed by one."""
+    import os
+    import sys
+
+    from vibeserve.baselines.presence import with_presence
+    from vibeserve.build.bandwidth import read_bandwidth
+    from vibeserve.config.host_options import configured_hosts
+    from vibeserve.config.own_files import refuse_own_files
+    from vibeserve.core.paths import lease_dir
+    from vibeserve.hardware import probe
+    from vibeserve.lease import DeviceLease, devices_of
+    from vibeserve.plan import compile_plan
+    from vibeserve.plan.unmeasured import compile_unmeasured
+    from vibeserve.progress import LineProgress
+
+    refuse_own_files(spec)
+    facts, hosts = probe(), configured_hosts()
+    unmeasured = compile_unmeasured(spec, facts=facts, hosts=hosts)
+    run = f"plan-{spec.target.name}-{os.getpid()}"
+    lease = DeviceLease(devices_of(spec.hardware, facts), root=lease_dir(), run=run, progress=LineProgress(sys.stderr))
+    reading = read_bandwidth(unmeasured, facts=facts, lease=lease)
+    return with_presence(compile_plan(spec, facts=reading.facts(facts), hosts=hosts))

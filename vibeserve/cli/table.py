@@ -9,7 +9,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("schema", "vibeserve.cli.schemas:main", "JSON Schema of targets and other files, for editors and programs"),
     ("plan", "vibeserve.cli.planning:main", "what a target would do and cost; spends nothing"),
     ("doctor", "vibeserve.cli.doctor:main", "what this machine offers, and what is missing"),
-    ("status", "vibeserve.artifact.commands:status", "how far the runs of this folder are"),
+    ("status", "vibeserve.artifact.commands:status", "how far the runs of this repository are"),
     ("serve", "vibeserve.artifact.commands:serve", "start the runtime of an artifact"),
     ("verify", "vibeserve.artifact.commands:verify", "re-check the claim of an artifact"),
     ("sign", "vibeserve.artifact.commands:sign", "sign an artifact with an OpenSSH key"),

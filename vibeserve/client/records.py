@@ -19,7 +19,7 @@ from vibeserve.errors import ContractError
 
 Read = Callable[[Any], Any]
 
-HARNESS_FIELDS = ("request", "scheduled_s", "sent_s", "end_s", "error")
+HARNESS_FIELDS = ("request", "scheduled_s", "sent_s", "end_s", "error", "load_id")
 """fields of a record that the harness sets; of what `send` says about them only `error` counts"""
 _SUPPORTED = "str, int, float, bool, None, Any, enums, dataclasses, named tuples, and tuples, lists and dicts of these"
 

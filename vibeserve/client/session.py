@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -61,6 +62,7 @@ class LoadSession:
             text = "exactly one of concurrency, rate_per_s and trace_speed must be above 0"
             raise ValueError(f"load '{load.name}': {text}")
         self.name = name
+        self._load_id = f"{name}-{secrets.token_hex(4)}"
         self._bundle = bundle
         self._read_record = record_reader(bundle.record_type)
         request_reader(bundle.request_type)  # the generator's; what it cannot rebuild is better known now
@@ -296,7 +298,7 @@ class LoadSession:
 
     def _rebuilt(self, document: dict[str, Any]) -> Record:
         harness = {name: document[name] for name in ("scheduled_s", "sent_s", "end_s", "error")}
-        harness["request"] = self._sent[document["n"]]
+        harness |= {"request": self._sent[document["n"]], "load_id": self._load_id}
         try:
             return self._read_record(document["record"], **harness)
         except TypeError as error:

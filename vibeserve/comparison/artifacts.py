@@ -10,6 +10,7 @@ from typing import Any
 
 from vibeserve.artifact import read_manifest, verify_bytes
 from vibeserve.artifact.sums import SUMS_NAME
+from vibeserve.config.targets import project_root
 from vibeserve.config.words import suggest
 from vibeserve.core.documents import digest_of
 from vibeserve.core.manifest import Manifest
@@ -46,13 +47,15 @@ class Compared:
 
 
 def find_artifact(word: str, *, root: Path) -> Path:
-    """Folder of the artifact that `word` names: a path, TARGET (its latest one) or TARGET/PLAN_ID below `root`.
+    """Folder of the artifact that `word` names: a path (from here, or from the repository's root), TARGET (its
+    latest one) or TARGET/PLAN_ID below `root`.
 
     SpecError lists what there is.
     """
-    for candidate in (Path(word), Path(word) / LATEST, root / word, root / word / LATEST):
-        if _is_artifact(candidate):
-            return candidate.resolve()
+    for folder in (Path(word), root / word, project_root() / word):
+        for candidate in (folder, folder / LATEST):
+            if _is_artifact(candidate):
+                return candidate.resolve()
     there = sorted(_known(root))
     listed = ", ".join(there) or f"(none in {root})"
     raise SpecError(

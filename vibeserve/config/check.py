@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vibeserve.config.chain import read_chain
-from vibeserve.config.compose import compose_file
+from vibeserve.config.compose import compose_file, placed_problems
 from vibeserve.config.faults import fault_lines
 from vibeserve.config.own_files import own_file_problems
 from vibeserve.config.targets import TargetFile, entries
@@ -46,7 +46,7 @@ def check_target(target: TargetFile, *, cwd: Path | None = None) -> TargetCheck:
         spec = compose_file(target, overrides=[], cwd=here)
     except SpecError as error:
         return TargetCheck(name=target.name, errors=error.problems or (str(error),))
-    problems = tuple(own_file_problems(spec))
+    problems = tuple(placed_problems(target, list(own_file_problems(spec)), cwd=here))
     return TargetCheck(name=target.name, errors=problems, spec=None if problems else spec)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,6 +49,45 @@ def compose_spec(overrides: Sequence[str], *, cwd: Path | None = None) -> Spec:
 def compose_file(target: TargetFile, *, overrides: Sequence[str], cwd: Path | None = None) -> Spec:
     """Like `compose_spec`, for a target file that lies anywhere; `overrides` without `+target`."""
     here = (cwd or Path.cwd()).resolve()
+    origins = _stated(target, overrides=overrides, here=here)
+    config = _hydra_compose([f"+target='{target.name}'", *overrides], cwd=here, first=target.root, origins=origins)
+    return spec_from_config(config, origins=origins)
+
+
+KEYED = re.compile(r"[a-z_]+[.\[][^:\s]*: ")
+"""start of a problem that is about a key of the spec"""
+
+
+def placed_problems(
+    target: TargetFile, problems: Sequence[str], *, overrides: Sequence[str] = (), cwd: Path | None = None
+) -> list[str]:
+    """`problems` of a spec that composed, each behind the place that stated its key where a file or the command line
+    does: what only a machine or the target's own files can tell has its place as well."""
+    origins = _stated(target, overrides=overrides, here=(cwd or Path.cwd()).resolve())
+    faults = [origins.fault(line) if KEYED.match(line) else None for line in problems]
+    is_known = [fault is not None and fault.place.source is not Source.default for fault in faults]
+    return [str(fault) if known else line for line, fault, known in zip(problems, faults, is_known, strict=True)]
+
+
+@contextmanager
+def placing(overrides: Sequence[str], *, cwd: Path | None = None) -> Iterator[None]:
+    """Around what plans the spec of `overrides`: the problems of its SpecError get their places."""
+    try:
+        yield
+    except SpecError as error:
+        name, others = split_target(overrides)
+        if type(error) is not SpecError or name is None or not any(map(KEYED.match, error.problems)):
+            raise
+        try:
+            told = placed_problems(find_target(name, cwd=cwd), error.problems, overrides=others, cwd=cwd)
+        except SpecError:
+            # the files were changed meanwhile: what was found in them stands
+            raise error from None
+        raise SpecError(str(error).splitlines()[0], problems=told, hint=error.hint) from error
+
+
+def _stated(target: TargetFile, *, overrides: Sequence[str], here: Path) -> Origins:
+    """Who states what, of a target whose files and overrides are valid as they are written; else SpecError."""
     options = group_options(here)
     chain = read_chain(target, cwd=here)
     given = read_overrides(overrides, options=options)
@@ -64,8 +104,7 @@ def compose_file(target: TargetFile, *, overrides: Sequence[str], cwd: Path | No
         raise _not_valid(target, unknown_entries)
     for key, value in given.values:
         origins.command_line(key, value)
-    config = _hydra_compose([f"+target='{target.name}'", *overrides], cwd=here, first=target.root, origins=origins)
-    return spec_from_config(config, origins=origins)
+    return origins
 
 
 def no_target_error(cwd: Path) -> SpecError:

@@ -23,6 +23,7 @@ class Origins:
 
     def __init__(self) -> None:
         self._places: dict[str, Place] = {}
+        self._own = DEFAULT
 
     def file(self, file: YamlFile, *, prefix: str = "", leave_out: tuple[str, ...] = ("defaults",)) -> None:
         """Everything that `file` states, below the dotted `prefix`; keys in `leave_out` at its top are no values."""
@@ -30,6 +31,7 @@ class Origins:
 
         if not isinstance(file.root, yaml.MappingNode):
             return
+        self._own = file.place(file.root)
         if prefix:
             self._places[prefix] = file.place(file.root)
         for key, value in file.root.value:
@@ -76,9 +78,14 @@ class Origins:
         candidates = [*([key] if re.search(r"[.\[]", key) else []), *named, key]
         if text.startswith(NOT_SET):
             candidates += [key.rsplit(".", count)[0] for count in range(1, key.count(".") + 1)]
+        if key.startswith("goals["):
+            # what a goal leaves out is missing where it is written
+            candidates.append(key.partition(".")[0])
         known = [self._places[name] for name in candidates if name in self._places]
         replaced = [COMMAND_LINE for name in candidates[:1] if self._is_on_command_line(name)]
-        return next(iter([*known, *replaced]), DEFAULT)
+        # only a target's own file declares goals
+        nowhere = self._own if key == "goals" else DEFAULT
+        return next(iter([*known, *replaced]), nowhere)
 
     def _is_on_command_line(self, key: str) -> bool:
         """A list or mapping above `key` came from the command line as a whole."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from vibeserve.config.bounds import bound_problems
 from vibeserve.config.contract_rules import contract_problems
-from vibeserve.config.own_files import goal_metrics, has_own_workload, workload_fault
+from vibeserve.config.own_files import absent_files, goal_metrics, has_own_workload, workload_fault
 from vibeserve.config.unused import unused_values
 from vibeserve.config.words import suggest
 from vibeserve.config.workload_rules import PREDICTIONS, WORKLOADS, workload_problems
@@ -55,6 +55,10 @@ SOURCE_FIELDS: dict[SourceKind, tuple[str, ...]] = {
 
 def semantic_problems(spec: Spec) -> list[str]:
     """One line for every rule that `spec` breaks, each starting with the key."""
+    absent = list(absent_files(spec))
+    if absent:
+        # kinds, metrics and lengths are theirs to say: every other line would be about the same
+        return absent
     absurd = list(bound_problems(spec))
     keys = [line.partition(": ")[0] for line in absurd]
     # a number out of bounds breaks other rules too: one line about it is enough
@@ -139,6 +143,8 @@ def _limits(spec: Spec) -> Iterator[str]:
     ):
         if value < least:
             yield f"{key}: {value} is below {least}"
+    if spec.hardware.kind == "cpu" and spec.hardware.count > 1:
+        yield f"hardware.count: {spec.hardware.count} is above 1; the sockets of a CPU are one device, count them as 1"
     if spec.sandbox.max_disk_gib <= 0:
         yield f"sandbox.max_disk_gib: {spec.sandbox.max_disk_gib:g} is not above 0"
     if budget.wall_s <= 0:

@@ -61,6 +61,12 @@ def repository_root(cwd: Path) -> Path | None:
     return None
 
 
+def project_root(cwd: Path | None = None) -> Path:
+    """Where `targets/`, `artifacts/` and run state lie for a command: the repository's root, else where it started."""
+    here = (cwd or Path.cwd()).resolve()
+    return repository_root(here) or here
+
+
 def target_roots(cwd: Path) -> list[tuple[str, Path]]:
     """Folders of targets as (origin, folder), in the order in which a name is looked up."""
     packaged = data_dir("targets")
@@ -171,5 +177,16 @@ def find_target(name: str, *, cwd: Path | None = None) -> TargetFile:
     if name in known:
         message = f"'{name}' is a part: targets inherit it, it is none itself"
         raise SpecError(message, problems=[valid], hint="vibeserve list")
-    guess = suggest(name, names)
-    raise SpecError(f"no target '{name}'{guess}", problems=[valid, searched], hint="vibeserve list")
+    meant = _name_of_path(name)
+    hint = f"name it {meant}" if meant in names else "vibeserve list"
+    why = "; a target is named and not a path" if meant else suggest(name, names)
+    raise SpecError(f"no target '{name}'{why}", problems=[valid, searched], hint=hint)
+
+
+def _name_of_path(text: str) -> str:
+    """The name of the target whose file or folder `text` is a path of; empty where it is no path."""
+    path = Path(text)
+    if "/" not in text and path.suffix not in (".yaml", ".yml"):
+        return ""
+    file = path.parent if path.name == "target.yaml" else path
+    return file.stem if file.suffix in (".yaml", ".yml") else file.name

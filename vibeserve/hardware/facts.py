@@ -50,6 +50,8 @@ class HardwareFacts:
     """why there are no GPUs"""
     bandwidth_gb_s: float = 0.0
     """measured read bandwidth of the engine's cores; 0 = not measured. Never part of the identity"""
+    is_bandwidth_disturbed: bool = False
+    """other work waited for cores while it was measured: the true rate may be several times as high"""
 
     @property
     def num_cpus(self) -> int:

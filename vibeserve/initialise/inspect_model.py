@@ -70,17 +70,18 @@ class ModelFacts:
     notes: tuple[str, ...] = field(default=())
 
 
-def inspect_folder(folder: Path) -> ModelFacts:
-    """The facts of the model in `folder`. SpecError where it is none that a target can be written for."""
+def inspect_folder(folder: Path, *, options: str = "") -> ModelFacts:
+    """The facts of the model in `folder`. SpecError where it is none that a target can be written for; `options` are
+    those that its config.json was made of, and stand for the folder in what is said."""
     config = _read_config(folder)
     architecture = str(config.get("model_type", ""))
-    standard = _standard_config(architecture, config, folder=folder)
+    standard = _standard_config(architecture, config, folder=folder, options=options)
     embedding = _embedding(folder, standard)
     is_seq2seq = bool(getattr(standard, "is_encoder_decoder", False))
     class_name = (
         embedding_class(config)
         if embedding
-        else _causal_class(architecture, config, folder=folder, is_encoder_decoder=is_seq2seq)
+        else _causal_class(architecture, config, where=options or str(folder), is_encoder_decoder=is_seq2seq)
     )
     weights = read_headers(folder)
     return ModelFacts(
@@ -125,7 +126,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return found
 
 
-def _standard_config(architecture: str, config: dict[str, Any], *, folder: Path) -> Any:
+def _standard_config(architecture: str, config: dict[str, Any], *, folder: Path, options: str) -> Any:
     """transformers' configuration object: it answers to the standard names whatever the file calls its fields."""
     from huggingface_hub.errors import StrictDataclassError
     from transformers import CONFIG_MAPPING, __version__
@@ -147,13 +148,15 @@ def _standard_config(architecture: str, config: dict[str, Any], *, folder: Path)
         return CONFIG_MAPPING[architecture].from_dict(config)
     except (StrictDataclassError, ValueError, TypeError, KeyError) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        mend = "state sizes that fit each other, as --config KEY=NUMBER ..."
         raise SpecError(
-            f"{folder / 'config.json'}: transformers refuses it as a {architecture} configuration", problems=lines,
-            hint="take the file from the model's own repository, or mend what is named",
-        ) from error  # fmt: skip
+            f"{options or folder / 'config.json'}: transformers refuses it as a {architecture} configuration",
+            problems=lines,
+            hint=mend if options else "take the file from the model's own repository, or mend what is named",
+        ) from error
 
 
-def _causal_class(architecture: str, config: dict[str, Any], *, folder: Path, is_encoder_decoder: bool) -> str:
+def _causal_class(architecture: str, config: dict[str, Any], *, where: str, is_encoder_decoder: bool) -> str:
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         MODEL_FOR_MASKED_LM_MAPPING_NAMES,
@@ -166,7 +169,7 @@ def _causal_class(architecture: str, config: dict[str, Any], *, folder: Path, is
     if name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() and not is_encoder:
         return name
     raise SpecError(
-        f"{folder}: {name or architecture} is no model that init can write a target for",
+        f"{where}: {name or architecture} is no model that init can write a target for",
         problems=[f"init knows: {known}" for known in KNOWN],
         hint=CUSTOM_HINT,
     )

@@ -63,7 +63,9 @@ def seeded_origin(architecture: str, *, config: Mapping[str, float], scratch: Pa
     _refuse_unknown_sizes(architecture, config)
     scratch.mkdir(parents=True, exist_ok=True)
     (scratch / "config.json").write_text(json.dumps({"model_type": architecture, **config}), encoding="utf-8")
-    return _seeded(inspect_folder(scratch), model_id=f"{architecture}-seeded", where="")
+    sizes = " ".join(f"{key}={value:g}" for key, value in config.items())
+    options = f"--architecture {architecture}" + (f" --config {sizes}" if sizes else "")
+    return _seeded(inspect_folder(scratch, options=options), model_id=f"{architecture}-seeded", where="")
 
 
 def parse_config(words: list[str]) -> dict[str, float]:

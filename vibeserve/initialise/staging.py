@@ -12,7 +12,8 @@ from pathlib import Path
 
 from vibeserve.config import check_file
 from vibeserve.config.schema import target_schema
-from vibeserve.config.targets import group_options, repository_root
+from vibeserve.config.targets import group_options
+from vibeserve.config.targets import project_root as found_root
 from vibeserve.core.documents import write_text_atomic
 from vibeserve.errors import SpecError
 from vibeserve.spec import Spec
@@ -40,9 +41,11 @@ def project_root(declared: Path | None) -> Path:
     """Where `targets/` lies or will lie: the declared folder, else the repository's, else the working directory."""
     if declared is not None:
         if not declared.is_dir():
+            if declared.exists():
+                raise SpecError(f"--dir {declared}: a file, no folder", hint="name the repository's folder")
             raise SpecError(f"--dir {declared}: no such folder", hint=f"mkdir -p {declared}")
         return declared.resolve()
-    return (repository_root(Path.cwd()) or Path.cwd()).resolve()
+    return found_root()
 
 
 def refuse_existing(name: str, *, root: Path) -> None:
@@ -74,7 +77,7 @@ def staged_folder(name: str, files: Mapping[str, str], *, root: Path) -> Iterato
         yield staged
     finally:
         shutil.rmtree(staged, ignore_errors=True)
-        if not had_targets and not any(staged.parent.iterdir()):
+        if not had_targets and staged.parent.is_dir() and not any(staged.parent.iterdir()):
             staged.parent.rmdir()
 
 

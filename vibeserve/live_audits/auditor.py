@@ -93,7 +93,10 @@ class Auditor:
 
                 def held(audit: str = audit, hold: OnServer = hold) -> Audited:
                     nonlocal server
-                    if server is None or server.poll() is not None:
+                    if server is not None and server.poll() is not None:
+                        server.stop(drain_s=0)
+                        server = None
+                    if server is None:
                         server = self._bench.serve(workspace, name=name)
                     with self._progress.busy("audit", audit.replace("_", " ")):
                         return hold(self._bench, server, _seed())

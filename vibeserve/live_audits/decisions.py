@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import median
 
 from vibeserve.benchmark.statistics import MIN_PAIRS, ratio_interval
 from vibeserve.contract import CUT, Record
@@ -16,6 +17,8 @@ from vibeserve.core.nouns import RatioInterval, Reply
 
 MAX_GAIN = 1.10
 """most that work which looks alike may be faster than fresh work: 10%, rule 7 (MLPerf Inference, TEST04)"""
+MIN_SAVING_S = 2e-3
+"""a smaller saving is no reuse: a tokenizer that knows the words, a warm cache line. TEST05 is milder below 0.2 ms"""
 RESOLUTION_S = 1e-3
 """less than this the load generator does not tell apart: a turn of its loop"""
 
@@ -30,11 +33,19 @@ def speed_up(reference_s: Sequence[float], audited_s: Sequence[float], *, seed: 
     return ratio_interval(logs, seed=seed)
 
 
-def gain_problem(interval: RatioInterval | None, *, limit: float, what: str) -> str:
-    """Why the gain is refused; empty where it may be noise, or within the limit."""
+def saved_s(reference_s: Sequence[float], audited_s: Sequence[float]) -> float:
+    """Seconds that the audited work takes less, in the median of the pairs; infinite where one is no number."""
+    saved = [slow - fast for slow, fast in zip(reference_s, audited_s, strict=False)]
+    return median(saved) if saved and all(map(math.isfinite, saved)) else math.inf
+
+
+def gain_problem(
+    interval: RatioInterval | None, *, limit: float, what: str, saving_s: float, least_s: float = MIN_SAVING_S
+) -> str:
+    """Why the gain is refused; empty where it may be noise, lies within the limit, or saves next to nothing."""
     if interval is None:
         return f"{what}: the times could not be compared"
-    if interval.ci_low <= limit:
+    if interval.ci_low <= limit or saving_s < least_s:
         return ""
     return f"{what} {shown(interval)} times as fast, at most {limit:g} is allowed"
 

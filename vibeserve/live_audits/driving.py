@@ -5,6 +5,7 @@ One load generator serves all blocks of an audit: the stream of requests waits i
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -64,7 +65,8 @@ def drive(
 
     ServerError for a server that died, InfraError for a generator that did.
     """
-    numbered = [[_renamed(request, f"{name}-{k}.{n}") for n, request in enumerate(b)] for k, b in enumerate(blocks)]
+    run = f"{name}-{secrets.token_hex(3)}"  # an audit that is measured again sends other requests
+    numbered = [[_renamed(request, f"{run}-{k}.{n}") for n, request in enumerate(b)] for k, b in enumerate(blocks)]
     total = sum(len(block) for block in numbered)
     started: list[LoadSession] = []
     stream = BlockStream(blocks=numbered, num_finished=lambda: len(started[0].finished()), between=between)

@@ -11,6 +11,7 @@ from vibeserve.live_audits.decisions import (
     failed_problem,
     gain_problem,
     interval_figures,
+    saved_s,
     shown,
     speed_up,
 )
@@ -71,7 +72,9 @@ def judge_duplicates(
         for wanted in ("different", "identical")
     )
     gain = speed_up(different, identical, seed=seed)
-    problem = problem or gain_problem(gain, limit=limit, what="identical requests in flight are answered")
+    problem = problem or gain_problem(
+        gain, limit=limit, what="identical requests in flight are answered", saving_s=saved_s(different, identical)
+    )
     text = "" if gain is None else f"identical requests in flight are answered {shown(gain)} times as fast as others"
     refused = {REASON: problem} if problem else {}
     return audited(NAME, text=text, figures=interval_figures(gain), refused=refused, evidence=records)

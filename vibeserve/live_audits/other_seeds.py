@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from statistics import median
 
 from vibeserve.contract import Pool, Record, Request
-from vibeserve.live_audits.decisions import block_s, failed_problem, gain_problem, interval_figures, shown, speed_up
+from vibeserve.live_audits.decisions import (
+    block_s,
+    failed_problem,
+    gain_problem,
+    interval_figures,
+    saved_s,
+    shown,
+    speed_up,
+)
 from vibeserve.live_audits.driving import drive
 from vibeserve.live_audits.nouns import Audited, audited, confirmed, not_applicable
 from vibeserve.live_audits.traffic import NUM_DRAWN, drawn, headline_bundle, is_text, lengths_of, prompts, shape_of
@@ -89,7 +97,12 @@ def judge_seeds(blocks: Sequence[Sequence[Record]], *, kinds: Sequence[str], num
     for name, hidden in seconds.items():
         gain = speed_up(hidden, known, seed=seed)
         problems.append(
-            gain_problem(gain, limit=MAX_GAP, what=f"prompts that anybody may see, against {name}, are served")
+            gain_problem(
+                gain,
+                limit=MAX_GAP,
+                what=f"prompts that anybody may see, against {name}, are served",
+                saving_s=saved_s(hidden, known),
+            )
         )
         figures |= interval_figures(gain, prefix=f"{name}_")
         told += [shown(gain)] if gain else []

@@ -13,6 +13,7 @@ from vibeserve.live_audits.decisions import (
     first_output_s,
     gain_problem,
     interval_figures,
+    saved_s,
     shown,
     speed_up,
 )
@@ -31,7 +32,7 @@ from vibeserve.service import Server
 
 NAME = "shared_prefix"
 REASON = "undeclared_reuse"
-NUM_PAIRS = 8
+NUM_PAIRS = 12
 OUTPUT_TOKENS = 2
 
 
@@ -75,7 +76,12 @@ def judge_prefixes(records: Sequence[Record], *, kinds: Sequence[str], seed: int
         for wanted in ("fresh", "shared")
     )
     gain = speed_up(fresh, shared, seed=seed)
-    problem = gain_problem(gain, limit=MAX_GAIN, what="behind a prefix that came before, first outputs come")
+    problem = gain_problem(
+        gain,
+        limit=MAX_GAIN,
+        what="behind a prefix that came before, first outputs come",
+        saving_s=saved_s(fresh, shared),
+    )
     text = "" if gain is None else f"first outputs behind a shared prefix come {shown(gain)} times as fast as others"
     figures = interval_figures(gain) | {"ttft_fresh_s": median(fresh), "ttft_shared_s": median(shared)}
     return audited(NAME, text=text, figures=figures, refused={REASON: problem} if problem else {}, evidence=records)

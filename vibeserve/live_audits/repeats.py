@@ -16,6 +16,7 @@ from vibeserve.live_audits.decisions import (
     gain_problem,
     interval_figures,
     reply_s,
+    saved_s,
     shown,
     speed_up,
 )
@@ -27,7 +28,7 @@ from vibeserve.service import Server
 
 NAME = "repeated_prompt"
 REASON = "repeat_prompt"
-NUM_PAIRS = 8
+NUM_PAIRS = 10
 NUM_WARM = 2
 MAX_OUTPUT_TOKENS = 24
 """enough to tell decoding that was skipped; longer replies only take longer"""
@@ -77,7 +78,9 @@ def judge_repeats(records: list[Record], *, order: list[str], is_reuse_declared:
         for wanted in ("fresh", "again")
     )
     gain = speed_up(fresh, again, seed=seed)
-    problem = gain_problem(gain, limit=MAX_GAIN, what="a prompt that comes again is answered")
+    problem = gain_problem(
+        gain, limit=MAX_GAIN, what="a prompt that comes again is answered", saving_s=saved_s(fresh, again)
+    )
     text = "" if gain is None else f"a prompt that comes again is answered {shown(gain)} times as fast as fresh ones"
     figures = interval_figures(gain) | {"num_twins": order.count("twin")}
     return audited(NAME, text=text, figures=figures, refused={REASON: problem} if problem else {}, evidence=records)

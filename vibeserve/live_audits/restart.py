@@ -16,6 +16,7 @@ from vibeserve.live_audits.decisions import (
     gain_problem,
     interval_figures,
     reply_s,
+    saved_s,
     shown,
     speed_up,
 )
@@ -26,7 +27,7 @@ from vibeserve.roles.workbench import Workbench
 
 NAME = "restarted"
 REASON = "state_across_restart"
-NUM_PAIRS = 8
+NUM_PAIRS = 10
 NUM_WARM = 2
 MAX_OUTPUT_TOKENS = 32
 
@@ -73,7 +74,12 @@ def judge_restart(records: Sequence[Record], *, kinds: Sequence[str], seed: int)
         for wanted in ("fresh", "known")
     )
     gain = speed_up(fresh, known, seed=seed)
-    problem = gain_problem(gain, limit=MAX_GAIN, what="prompts that the process before has served are answered")
+    problem = gain_problem(
+        gain,
+        limit=MAX_GAIN,
+        what="prompts that the process before has served are answered",
+        saving_s=saved_s(fresh, known),
+    )
     text = "" if gain is None else f"prompts of the process before are answered {shown(gain)} times as fast as new ones"
     refused = {REASON: problem} if problem else {}
     return audited(NAME, text=text, figures=interval_figures(gain), refused=refused, evidence=records)

@@ -28,6 +28,8 @@ NUM_SAMPLES = 40
 """of memory"""
 MAX_GROWTH = 0.10
 """of the median over the run: ours. Allocators and logs grow a little, a leak of a cache entry per request much"""
+MIN_GROWTH_GIB = 0.05
+"""less, over the run, is no leak: of a small server it is soon a tenth"""
 NUM_EVIDENCE = 64
 """replies that are judged: a sample over the whole run"""
 POLL_S = 0.05
@@ -82,7 +84,7 @@ def judge_soak(soaked: Soaked, *, seed: int) -> Audited:
     slope = _slope(soaked.memory)
     decayed = "; ".join(filter(None, [failed_problem(ended, num_sent=len(ended)), standstill, _decay_problem(halves)]))
     refused = {DECAY: decayed} if decayed else {}
-    growth = _growth_problem(slope)
+    growth = _growth_problem(slope, hours=(soaked.end_s - soaked.start_s) / 3600)
     if growth:
         refused[GROWTH] = growth
     figures = interval_figures(halves, prefix="second_half_") | {"seconds": soaked.end_s, "num_requests": len(ended)}
@@ -129,10 +131,10 @@ def _slope(memory: Sequence[tuple[float, float]]) -> MemorySlope | None:
     return memory_slope(usable) if len(usable) >= 3 else None
 
 
-def _growth_problem(slope: MemorySlope | None) -> str:
+def _growth_problem(slope: MemorySlope | None, *, hours: float) -> str:
     if slope is None:
         return "the server's memory could not be read"
-    if slope.growth_share <= MAX_GROWTH:
+    if slope.growth_share <= MAX_GROWTH or slope.gib_per_h * hours < MIN_GROWTH_GIB:
         return ""
     grown = f"memory grew by {slope.growth_share:.1%} ({slope.gib_per_h:.2f} GiB an hour)"
     return f"{grown}, at most {MAX_GROWTH:.0%} over the run is allowed"

@@ -18,7 +18,7 @@ from vibeserve.plan.cost import run_cost
 from vibeserve.plan.demand import demand_of
 from vibeserve.plan.digests import input_digests
 from vibeserve.plan.floors import Floors, tflops_of
-from vibeserve.plan.goals import ratio_bounds, refuse_unreachable
+from vibeserve.plan.goals import ratio_bounds, refuse_unreachable, slack_of
 from vibeserve.plan.notes import notes_of
 from vibeserve.plan.nouns import DecodeFloor, Plan, PrefillFloor, Roof
 from vibeserve.plan.parallelism import choose_layout
@@ -54,7 +54,7 @@ def compile_plan(spec: Spec, *, facts: HardwareFacts, hosts: Sequence[HostOption
     floors = Floors(resolved, _roof(resolved, here=here, engine_cpus=engine_cpus))
     ceilings = compute_ceilings(resolved, floors)
     ratios = ratio_bounds(resolved, ceilings)
-    refuse_unreachable(resolved, ceilings, ratios)
+    refuse_unreachable(resolved, ceilings, ratios, measured_slack=slack_of(floors.roof))
     schedule = scaled_schedule(SCHEDULES[resolved.budget.level], evaluation=resolved.evaluation)
     digests = input_digests(resolved, facts=here)
     steps = plan_steps(resolved, schedule)
@@ -91,6 +91,7 @@ def resolve(spec: Spec, *, here: HardwareFacts | None) -> tuple[Spec, tuple[int,
         return sized, NO_CPUS, NO_CPUS
     _refuse_threads(spec, here)
     engine_cpus, client_cpus = resolve_cpus(spec.hardware, here)
+    _refuse_shared_cpus(spec, engine_cpus, client_cpus, facts=here)
     hardware = dataclasses.replace(
         spec.hardware,
         engine_cpus=format_cpus(engine_cpus),
@@ -117,6 +118,20 @@ def _refuse_threads(spec: Spec, facts: HardwareFacts) -> None:
             f"target '{spec.target.name}' cannot run on this machine",
             problems=[f"hardware.engine_threads: {threads} is above the {facts.num_cpus} CPUs here"],
             hint="vibeserve doctor",
+        )
+
+
+def _refuse_shared_cpus(spec: Spec, engine: tuple[int, ...], client: tuple[int, ...], *, facts: HardwareFacts) -> None:
+    """With one core they have to share it."""
+    both = tuple(cpu for cpu in engine if cpu in client)
+    if both and facts.num_cpus > 1:
+        raise SpecError(
+            f"target '{spec.target.name}' cannot run on this machine",
+            problems=[
+                f"hardware.client_cpus: CPU {format_cpus(both)} is of hardware.engine_cpus too; a load generator on "
+                "the engine's cores disturbs what it measures"
+            ],
+            hint=f"leave both at auto, or share {format_cpus(facts.cpus)} out between them",
         )
 
 
@@ -161,6 +176,7 @@ def _roof(spec: Spec, *, here: HardwareFacts | None, engine_cpus: tuple[int, ...
     return Roof(
         bandwidth_gb_s=bandwidth,
         is_measured=is_measured,
+        is_disturbed=is_measured and here is not None and here.is_bandwidth_disturbed,
         tflops=tflops_of(spec) * num_joined,
         interconnect_gb_s=hardware.interconnect_gb_s,
     )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from vibeserve.plan.demand import demand_of
 from vibeserve.plan.floors import Floors
+from vibeserve.plan.goals import DISTURBED_SLACK
 from vibeserve.plan.nouns import MemoryEstimate, PlanStep
 from vibeserve.plan.parallelism import num_devices
 from vibeserve.spec import Modality, Spec
@@ -32,6 +33,11 @@ def _roof(spec: Spec, floors: Floors) -> Iterator[str]:
     roof = floors.roof
     if not roof.bandwidth_gb_s:
         yield "hardware.bandwidth_gb_s is unknown: reading bounds nothing"
+    elif roof.is_disturbed:
+        yield (
+            f"the bandwidth, {roof.bandwidth_gb_s:.4g} GB/s, was read while other work waited for cores and is not "
+            f"reliable: it refuses a goal only beyond {DISTURBED_SLACK:g} times what it allows"
+        )
     elif spec.model.num_parameters and not floors.has_bandwidth:
         yield "a rank's weights are so small that caches may hold them: reading bounds nothing"
     if not roof.tflops:

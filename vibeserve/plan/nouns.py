@@ -10,6 +10,9 @@ from vibeserve.spec import Spec
 MEASURED, DECLARED, COMPUTE = "measured bandwidth", "bandwidth", "compute"
 """what bounds a floor"""
 
+UNBOUNDED_GB_S = 1e6
+"""stands for a bandwidth that nobody measured: what it bounds says nothing and refuses no goal"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryEstimate:
@@ -41,6 +44,8 @@ class Roof:
 
     bandwidth_gb_s: float
     is_measured: bool = False
+    is_disturbed: bool = False
+    """measured while other work waited for cores"""
     tflops: float = 0.0
     """in the precision that the target serves in"""
     interconnect_gb_s: float = 0.0

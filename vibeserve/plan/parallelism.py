@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 from vibeserve.errors import SpecError
@@ -117,10 +118,11 @@ def _does_not_fit(spec: Spec, layout: Parallelism, estimate: MemoryEstimate) -> 
     )
     where = f"at {_named(layout)}, load {estimate.load}: {estimate.num_sequences} requests in flight on one replica"
     options = list(_what_would_fit(spec, layout, capacity_gib=estimate.capacity_gib))
+    shorter = "" if estimate.weights_gib >= (estimate.capacity_gib or math.inf) else " or shorter lengths"
     return SpecError(
         f"the model does not fit: one rank needs {estimate.total_gib:.1f} GiB, "
         f"its capacity is {estimate.capacity_gib:.1f} GiB",
-        problems=[parts, where, f"would fit: {'; '.join(options) or 'nothing but a smaller model or shorter lengths'}"],
+        problems=[parts, where, f"would fit: {'; '.join(options) or f'nothing but a smaller model{shorter}'}"],
         hint="change one of these, or select another hardware",
     )
 

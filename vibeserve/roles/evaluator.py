@@ -94,11 +94,12 @@ class Evaluator:
         before = self._bench.request_spans(servers[profiled]) if profiled else {}
         discarded: list[DisturbedPair] = []
         try:
-            slices = interleave(
-                contenders, num_pairs=num_pairs, window_s=window_s, warmup_s=warmup_s, seed=seed,
-                first_warmup_s=warmup_s * FIRST_WARMUP, devices=self._devices(),
-                discarding=self._discarding(discarded, num_pairs=num_pairs),
-            )  # fmt: skip
+            with self._bench.spent.on("windows"):
+                slices = interleave(
+                    contenders, num_pairs=num_pairs, window_s=window_s, warmup_s=warmup_s, seed=seed,
+                    first_warmup_s=warmup_s * FIRST_WARMUP, devices=self._devices(),
+                    discarding=self._discarding(discarded, num_pairs=num_pairs),
+                )  # fmt: skip
             for entrant in entrants:
                 if entrant.is_judged:
                     self._await_evidence(entrant.server, sessions[entrant.name])

@@ -47,8 +47,9 @@ class Judge:
 
     def screen(self, workspace: Path, *, name: str, seed: int) -> Screening:
         """Digests, static scan, build, start, probes: cheap, may refuse. ServerError never escapes: it is a refusal."""
-        before = self.snapshot(workspace)
-        refusals = scan_workspace(workspace, allow_engines=self._bench.plan.spec.allow_engines)
+        with self._bench.spent.on("scan"):
+            before = self.snapshot(workspace)
+            refusals = scan_workspace(workspace, allow_engines=self._bench.plan.spec.allow_engines)
         if refusals:
             return Screening(refusals=tuple(refusals), checks=("scan",), server=None, before=before)
         try:
@@ -87,11 +88,12 @@ class Judge:
     def probe(self, server: Server, *, seed: int) -> list[Refusal]:
         """The bundle's probes against a running server."""
         bundle = self._bench.bundle
-        report = probe_server(
-            server.base_url, bundle=bundle, seed=seed,
-            run_dir=self._bench.run_dir / "probes" / server.name,
-            join=self._bench.host.join_argv(server.process, [], cpus=self._bench.plan.client_cpus),
-        )  # fmt: skip
+        with self._bench.spent.on("probe"):
+            report = probe_server(
+                server.base_url, bundle=bundle, seed=seed,
+                run_dir=self._bench.run_dir / "probes" / server.name,
+                join=self._bench.host.join_argv(server.process, [], cpus=self._bench.plan.client_cpus),
+            )  # fmt: skip
         return probe_refusals(report, suite=suite_of(bundle))
 
     def own_tests(self, workspace: Path) -> list[Refusal]:
@@ -111,10 +113,11 @@ class Judge:
             hidden_modules=launch.hidden_modules, resources=self._bench.resources,
             env={**thread_environment(self._bench.plan.threads), "VIBESERVE_MODEL_DIR": str(model.path)},
         )  # fmt: skip
-        done = self._bench.host.run(
-            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"], wall=wall,
-            log=self._bench.run_dir / f"{workspace.name}.tests.log", timeout_s=OWN_TESTS_TIMEOUT_S,
-        )  # fmt: skip
+        with self._bench.spent.on("own_tests"):
+            done = self._bench.host.run(
+                [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"], wall=wall,
+                log=self._bench.run_dir / f"{workspace.name}.tests.log", timeout_s=OWN_TESTS_TIMEOUT_S,
+            )  # fmt: skip
         if done.returncode == 0:
             return []
         exceeded = done.exceeded
@@ -139,10 +142,11 @@ class Judge:
         `max_replies` 0 re-scores all. `added` are an agent's refusals. Call it with the servers stopped: re-scoring
         takes every core.
         """
-        judged = judge_records(
-            records, bundle=self._bench.bundle.ref, num_threads=self._bench.host.probe().num_cpus,
-            max_replies=max_replies, seed=seed, run_dir=self._bench.run_dir / "rescore" / name,
-        )  # fmt: skip
+        with self._bench.spent.on("rescore"):
+            judged = judge_records(
+                records, bundle=self._bench.bundle.ref, num_threads=self._bench.host.probe().num_cpus,
+                max_replies=max_replies, seed=seed, run_dir=self._bench.run_dir / "rescore" / name,
+            )  # fmt: skip
         changed = compare(before, self.snapshot(workspace))
         every = (*judged.refusals, *changed, *self._bench.untidiness(name), *added)
         verdict = Verdict(refusals=every, accuracy=judged.figures, checks=(*SCREEN_CHECKS, *VERDICT_CHECKS))

@@ -18,6 +18,7 @@ from vibeserve.client import LoadSession
 from vibeserve.contract import Metric, Request
 from vibeserve.core.documents import digest_of, digest_tree
 from vibeserve.core.nouns import LoadPoint, Refusal
+from vibeserve.core.spent import Spent
 from vibeserve.errors import RefusedError, ServerError
 from vibeserve.hosts import Host, get_host
 from vibeserve.lease import FreeLease, Lease
@@ -54,6 +55,8 @@ class Workbench:
     """logs, records of processes, built sources; belongs to this run alone"""
     lease: Lease = field(default_factory=FreeLease)
     """when the devices may be used"""
+    spent: Spent = field(default_factory=Spent)
+    """seconds of this bench, by activity"""
     served: dict[str, list[Server]] = field(default_factory=dict)
     """every server of a candidate so far, by name"""
 
@@ -111,11 +114,12 @@ class Workbench:
         if cached.is_dir():
             shutil.copytree(cached, target)
             return
-        build_workspace(
-            workspace, host=self.host, tier=self.tier, log=self.run_dir / f"{workspace.name}.build.log",
-            timeout_s=self.plan.spec.sandbox.build_timeout_s, allow_engines=tuple(self.plan.spec.allow_engines),
-            resources=self.resources,
-        )  # fmt: skip
+        with self.spent.on("build"):
+            build_workspace(
+                workspace, host=self.host, tier=self.tier, log=self.run_dir / f"{workspace.name}.build.log",
+                timeout_s=self.plan.spec.sandbox.build_timeout_s, allow_engines=tuple(self.plan.spec.allow_engines),
+                resources=self.resources,
+            )  # fmt: skip
         if target.is_dir():
             refuse_foreign_output(target)
             _copy_whole(target, cached)
@@ -140,10 +144,11 @@ class Workbench:
 
     def start(self, launch: Launch) -> Server:
         """Start any server, candidate or baseline, on the same cores behind the same wall."""
-        return start_server(
-            launch, host=self.host, tier=self.tier, cpus=self.plan.engine_cpus, threads=self.plan.threads,
-            run_dir=self.run_dir, resources=self.resources,
-        )  # fmt: skip
+        with self.spent.on("start"):
+            return start_server(
+                launch, host=self.host, tier=self.tier, cpus=self.plan.engine_cpus, threads=self.plan.threads,
+                run_dir=self.run_dir, resources=self.resources,
+            )  # fmt: skip
 
     def session(
         self,

@@ -117,9 +117,7 @@ class Process:
         """
         self.guard.stop()
         if self.popen.poll() is None:
-            tree.kill_all(self.pid, keep=self.keepers, timeout_s=_KILL_TIMEOUT_S)
-            if left := self.descendants():
-                raise _survivors(left)
+            self._kill_inside()
             for keeper in (*self.keepers, self.pid):
                 tree.send(keeper, signal.SIGKILL)
             if self.wait(_KILL_TIMEOUT_S) is None:
@@ -131,6 +129,15 @@ class Process:
         if self.scratch is not None:
             _remove_tree(self.scratch)
             self.scratch = None
+
+    def _kill_inside(self) -> None:
+        """Again and again, because the outer process may be about to start the first one inside."""
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
+        tree.kill_all(self.pid, keep=self.keepers, timeout_s=_KILL_TIMEOUT_S)
+        while left := self.descendants():
+            if time.monotonic() > deadline:
+                raise _survivors(left)
+            tree.kill_all(self.pid, keep=self.keepers, timeout_s=_KILL_TIMEOUT_S)
 
     def _end_strays(self) -> None:
         """Kill what does not descend from the outer process any more, because that was killed: known by its group, or

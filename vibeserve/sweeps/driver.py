@@ -20,6 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from vibeserve.config.sweep import SWEEP_FLAGS, check_launch, refuse_wrong_jobs, runs_here
+from vibeserve.config.targets import project_root
 from vibeserve.core.documents import canonical_json, to_data, write_document
 from vibeserve.errors import InfraError, SpecError, VibeServeError
 from vibeserve.sandbox import tree
@@ -57,12 +58,12 @@ Job = tuple[tuple[str, ...], "Spec"]
 
 
 def run_sweep(overrides: Sequence[str], *, is_json: bool, say: Say, job_argv: Sequence[str] = JOB_ARGV) -> int:
-    """Run the sweep that `overrides` describe in the working directory; the exit code is the worst of its jobs'.
+    """Run the sweep that `overrides` describe in the project's root; the exit code is the worst of its jobs'.
 
     Raises SpecError, with nothing started, where a job or the launch is wrong. A stop (SIGINT, SIGTERM) ends every
     job's process tree and returns 130.
     """
-    project = Path.cwd()
+    project = project_root()
     given = [override for override in overrides if override not in SWEEP_FLAGS]
     jobs = refuse_wrong_jobs(given)
     plans = _plans(jobs) if jobs and runs_here(given) else None

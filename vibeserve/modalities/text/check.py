@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from vibeserve.contract import Context, Distance, Finding, Judgement, Limit, ReplyDistances, Statistic
 from vibeserve.core.documents import from_data
 from vibeserve.core.nouns import Reply
+from vibeserve.modalities.binomial import binomial_quantile
 from vibeserve.modalities.text.check_ends import END, end_distance, end_findings, stop_findings
 from vibeserve.modalities.text.surface import surface_findings
 from vibeserve.spec import Tolerances
@@ -27,6 +28,8 @@ MARGIN = "margin"
 """per token: log-probability of the reference's best token minus that of the served one, nats; 0 where they agree"""
 LOGPROB_DIFFERENCE = "logprob_difference"
 """per token, where asked for: served minus reference log-probability, absolute, nats"""
+SAMPLE_CONFIDENCE = 0.999
+"""that a server which keeps the agreement in the long run is not refused for one sample"""
 MIN_FIRST_TOKENS = 4
 """fewer far-off first tokens than this say nothing about first tokens in particular"""
 MAX_LATER_SHARE = 0.05
@@ -149,13 +152,25 @@ def _margin_findings(
         "num_far_disagreements": num_far,
     }
     texts = []
-    if top1 < tolerances.top1_agreement_min:
-        texts.append(f"top-1 agreement {top1:.4f}, at least {tolerances.top1_agreement_min} is required")
+    least = tolerances.top1_agreement_min
+    required = agreement_required(least, num_tokens=len(margins))
+    if not top1 >= required:
+        texts.append(f"top-1 agreement {top1:.4f}, at least {required:.4f} is required for {least} in the long run")
     if num_far > _num_far_allowed(len(margins), tolerances=tolerances) or worst >= 2 * limit:
         where = f"{limit} nats or more below the reference's best"
         texts.append(f"{num_far} of {len(disagreements)} disagreements lie {where}, the worst {worst:.3f}")
     yield from (Finding(reason_class="wrong_tokens", text=f"{text} ({len(margins)} tokens)") for text in texts)
     yield from _first_token_findings(scored, tolerances=tolerances)
+
+
+def agreement_required(least: float, *, num_tokens: int) -> float:
+    """The agreement that a server of `least` in the long run reaches on so few tokens in all but one sample of 1,000.
+
+    Held to the bound itself, honest bf16 (0.982 on one set of prompts) was refused in 5% of samples of 500 tokens and
+    1% of 1,000. What the milder bound lets through is far off in its mean margin, which needs no such allowance.
+    """
+    num_allowed = binomial_quantile(num_tokens, 1.0 - least, confidence=SAMPLE_CONFIDENCE)
+    return 1.0 - num_allowed / num_tokens
 
 
 def _num_far_allowed(num_tokens: int, *, tolerances: Tolerances) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .costs import SlowEngine
 from .interfaces import Sequence
 
-SLOWER = 1.02
+SLOWER = 1.03
 LEAK_BYTES = 4 << 20
 
 

@@ -161,6 +161,13 @@ def test_a_repeated_prompt_within_ten_per_cent_or_within_noise_passes() -> None:
         assert reasons(judge_repeats(records, order=order, is_reuse_declared=False, seed=0)) == []
 
 
+def test_a_saving_of_less_than_two_milliseconds_is_no_reuse() -> None:
+    for scale, refused in ((0.001, []), (0.01, ["repeat_prompt"])):
+        fresh, again = ([scale * seconds * noise for noise in NOISE] for seconds in (1.5, 1.0))
+        records, order = in_turns(fresh, again, ("fresh", "again"))
+        assert reasons(judge_repeats(records, order=order, is_reuse_declared=False, seed=0)) == refused
+
+
 def test_declared_reuse_exempts_the_first_output_and_no_more() -> None:
     """The prefill of a prompt that comes again may be skipped then, its decoding may not."""
     kept = [(answered(2.0, first_s=1.0), "fresh"), (answered(1.05, first_s=0.05), "again")] * 4
@@ -362,6 +369,8 @@ def test_a_run_that_slows_down_stands_still_or_fails_is_refused() -> None:
 
 def test_memory_that_grows_or_was_not_read_is_refused() -> None:
     assert reasons(judge_soak(soaked(growth_gib=0.5), seed=0)) == ["memory_growth"]
+    small = replace(soaked(), memory=tuple((at_s, 0.01 * gib) for at_s, gib in soaked(growth_gib=0.5).memory))
+    assert reasons(judge_soak(small, seed=0)) == [], "half of ten megabytes is no leak"
     assert reasons(judge_soak(replace(soaked(), memory=()), seed=0)) == ["memory_growth"]
     zeros = tuple((at_s, 0.0) for at_s, _ in soaked().memory)
     assert reasons(judge_soak(replace(soaked(), memory=zeros), seed=0)) == ["memory_growth"]
