@@ -27,9 +27,9 @@ def typecheck(context: Context) -> None:
 
 @task
 def test(context: Context) -> None:
-    """The default suite, then the tests that start real servers or load the real model."""
-    context.run("python -m pytest -q", pty=False)
-    context.run("python -m pytest -q -m slow", pty=False)
+    """The default suite, then the tests that start real servers or load the real model, on every core."""
+    context.run("python -m pytest -q -n auto --dist loadfile", pty=False)
+    context.run("python -m pytest -q -n auto --dist loadfile -m slow", pty=False)
 
 
 @task(help={"target": "target to compile, such as tiny_cpu"})

@@ -45,7 +45,8 @@ def states(document: dict[str, Any]) -> dict[str, bool]:
 @pytest.mark.slow
 def test_every_part_of_the_example_works(target: Path, vibeserve: Command) -> None:
     lines = vibeserve("check", "mine", "--deep").splitlines()
-    assert lines[0] == "mine: ok" and lines[-1].startswith("mine: all parts work (")
+    assert lines[0] == "mine: ok" and lines[-2].startswith("mine: all parts work (")
+    assert lines[-1] == "next: vibeserve plan mine"
     parts = [line.split()[:2] for line in lines[1:-1] if line.startswith("  ") and not line.startswith("   ")]
     assert parts == [[name, "ok"] for name in ("model", "reference", "scaffold", "replies", "faults")]
     assert any("half_the_text (wrong): refused" in line for line in lines)
