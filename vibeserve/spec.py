@@ -301,7 +301,7 @@ class Budget:
     """rounds after round 0"""
     attempts: int = 2
     """candidates per round"""
-    wall_s: float = 1500.0
+    wall_s: float = 1800.0
     """the whole run; search stops in time for certification"""
     usd: float = 0.0
     tokens: int = 0

