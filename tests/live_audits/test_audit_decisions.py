@@ -16,7 +16,7 @@ from vibeserve.contract import Distance, Finding, Judgement, Limit, Record, Repl
 from vibeserve.core.manifest import MetricResult
 from vibeserve.core.nouns import Direction, Role
 from vibeserve.live_audits import Audited, Start, judge_possible, judge_starts, left_out
-from vibeserve.live_audits.decisions import after_first_s, block_s, first_output_s, reply_s, speed_up
+from vibeserve.live_audits.decisions import after_first_s, block_s, decode_s, first_output_s, reply_s, speed_up
 from vibeserve.live_audits.driving import BlockStream
 from vibeserve.live_audits.duplicates import judge_duplicates
 from vibeserve.live_audits.idle import judge_idle
@@ -214,6 +214,25 @@ def test_identical_requests_in_flight_that_are_faster_are_refused() -> None:
     for seconds, refused in ((0.5, ["coalesced"]), (1.0, [])):
         blocks, kinds = blocks_of([("different", 1.0), ("identical", seconds)] * 5)
         found = judge_duplicates(blocks, kinds=kinds, limit=1.1, num_sent=40, seed=0)
+        assert reasons(found) == refused
+
+
+def test_where_prefixes_are_shared_only_the_steps_after_the_first_outputs_are_compared() -> None:
+    """Four prompts read in turn against four of which three stand in the cache: no gain that coalescing would have."""
+
+    def block(first_s: Sequence[float], steps_s: float) -> list[Record]:
+        return [answered(first_s[-1] + steps_s, first_s=each) for each in first_s]
+
+    in_turn, cached = (0.3, 0.6, 0.9, 1.2), (0.3, 0.31, 0.32, 0.33)
+    assert decode_s(block(in_turn, 0.8)) == pytest.approx(0.8)
+    assert decode_s([answered(1.0, first_s=1.0)]) == pytest.approx(0.001), "all in one read is no time at all"
+    assert decode_s([]) == decode_s([answered(1.0), answered(1.0, error="cut")]) == math.inf
+    kinds = ["different", "identical"] * 5
+    for steps_s, refused in ((0.4, ["coalesced"]), (0.8, [])):
+        blocks = [
+            block(in_turn, 0.8 * x) if n % 2 == 0 else block(cached, steps_s * x) for n, x in enumerate(NOISE * 2)
+        ]
+        found = judge_duplicates(blocks[:10], kinds=kinds, limit=1.1, num_sent=40, seed=0, time_of=decode_s)
         assert reasons(found) == refused
 
 

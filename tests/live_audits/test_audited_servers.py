@@ -105,6 +105,16 @@ def test_an_honest_server_passes_every_audit_and_its_replies_are_evidence(bench:
         server.stop(drain_s=0)
 
 
+@pytest.mark.parametrize(("cheat", "expected"), [("prefixes", set()), ("duplicates", {"coalesced"})])
+def test_under_declared_reuse_a_kept_prefix_passes_and_a_shared_reply_does_not(
+    tiny_model_dir: Path, tmp_path: Path, cheat: str, expected: set[str]
+) -> None:
+    reuse = ("workload.kind=shared_prefix", "workload.shared_prefix_tokens=96", "workload.reuse=prefix")
+    bench = bench_with(tiny_model_dir, tmp_path, *reuse)
+    found = held(bench, cheat, lambda server: audit_duplicates(bench, server, seed=5, num_pairs=NUM_PAIRS))
+    assert (found.not_applicable, refused_for(found)) == ("", expected), found.result.text
+
+
 def test_a_server_that_remembers_over_a_restart_is_refused(tiny_model_dir: Path, tmp_path: Path) -> None:
     """Without a wall: behind one there is no place to remember in."""
     bench = bench_with(tiny_model_dir, tmp_path, "sandbox.tier=C", "sandbox.allow_none=true")

@@ -99,3 +99,12 @@ def block_s(records: Sequence[Record]) -> float:
     if not records or any(record.error is not None for record in records):
         return math.inf
     return max(record.end_s for record in records) - min(record.sent_s for record in records)
+
+
+def decode_s(records: Sequence[Record]) -> float:
+    """Seconds from the last of the block's first outputs to its last byte, at least what the client can tell; infinite
+    where one failed or none is there. However the prompts were read, in turn or at once, they are behind it by then."""
+    if not records or any(record.error is not None for record in records):
+        return math.inf
+    first = max(record.sent_s + first_output_s(record) for record in records)
+    return max(RESOLUTION_S, max(record.end_s for record in records) - first)

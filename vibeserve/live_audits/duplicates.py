@@ -1,13 +1,19 @@
-"""Identical requests in flight: four of one prompt must take as long as four different ones (class 6)."""
+"""Identical requests in flight: four of one prompt must take as long as four different ones (class 6).
+
+Where the workload declares that prefixes are shared, a kept prefix answers the prompt of the second identical request
+by right. Then all prompts stand behind one prefix, and only what comes after the last first output is compared: steps
+that no prefix saves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from vibeserve.contract import Record
 from vibeserve.live_audits.decisions import (
     MAX_GAIN,
     block_s,
+    decode_s,
     failed_problem,
     gain_problem,
     interval_figures,
@@ -17,7 +23,7 @@ from vibeserve.live_audits.decisions import (
 )
 from vibeserve.live_audits.driving import drive
 from vibeserve.live_audits.nouns import Audited, audited, confirmed, not_applicable
-from vibeserve.live_audits.traffic import alike
+from vibeserve.live_audits.traffic import alike, alike_behind_prefix, declares_reuse
 from vibeserve.roles.workbench import Workbench
 from vibeserve.service import Server
 from vibeserve.spec import Model
@@ -27,6 +33,8 @@ REASON = "coalesced"
 NUM_PAIRS = 5
 NUM_IN_FLIGHT = 4
 MAX_OUTPUT_TOKENS = 8
+MAX_DECODED_TOKENS = 32
+"""where the steps after the first output are all that is compared"""
 MAX_GAIN_OF_EXPERTS = 1.5
 """mixtures of experts read fewer weights for identical tokens: that much is honest"""
 
@@ -41,7 +49,11 @@ def audit_duplicates(bench: Workbench, server: Server, *, seed: int, num_pairs: 
 
 def _measure(bench: Workbench, server: Server, *, num_pairs: int, seed: int) -> Audited:
     num_needed = (num_pairs + 1) * NUM_IN_FLIGHT + num_pairs
-    requests = alike(bench, num=num_needed, seed=seed, max_output_tokens=MAX_OUTPUT_TOKENS)
+    is_reused = declares_reuse(bench)
+    if is_reused:
+        requests = alike_behind_prefix(bench, num=num_needed, seed=seed, max_output_tokens=MAX_DECODED_TOKENS)
+    else:
+        requests = alike(bench, num=num_needed, seed=seed, max_output_tokens=MAX_OUTPUT_TOKENS)
     if len(requests) < num_needed:
         return not_applicable(NAME, "duplicates-in-flight audit: the workload has too few requests of one shape")
     warm, same, rest = requests[:NUM_IN_FLIGHT], requests[-num_pairs:], requests[NUM_IN_FLIGHT:-num_pairs]
@@ -54,7 +66,10 @@ def _measure(bench: Workbench, server: Server, *, num_pairs: int, seed: int) -> 
             kinds.append(kind)
     found = drive(bench, server, blocks, name=REASON)
     limit = MAX_GAIN_OF_EXPERTS if is_mixture(bench.plan.spec.model) else MAX_GAIN
-    return judge_duplicates(found, kinds=kinds, limit=limit, num_sent=sum(map(len, blocks)), seed=seed)
+    return judge_duplicates(
+        found, kinds=kinds, limit=limit, num_sent=sum(map(len, blocks)), seed=seed,
+        time_of=decode_s if is_reused else block_s,
+    )  # fmt: skip
 
 
 def is_mixture(model: Model) -> bool:
@@ -62,13 +77,14 @@ def is_mixture(model: Model) -> bool:
 
 
 def judge_duplicates(
-    blocks: Sequence[Sequence[Record]], *, kinds: Sequence[str], limit: float, num_sent: int, seed: int
-) -> Audited:
-    """Pure: `kinds` says of each block whether it was `different` or `identical`."""
+    blocks: Sequence[Sequence[Record]], *, kinds: Sequence[str], limit: float, num_sent: int, seed: int,
+    time_of: Callable[[Sequence[Record]], float] = block_s,
+) -> Audited:  # fmt: skip
+    """Pure: `kinds` says of each block whether it was `different` or `identical`, `time_of` what of it is compared."""
     records = [record for block in blocks for record in block]
     problem = failed_problem(records, num_sent=num_sent)
     different, identical = (
-        [block_s(block) for block, kind in zip(blocks, kinds, strict=True) if kind == wanted]
+        [time_of(block) for block, kind in zip(blocks, kinds, strict=True) if kind == wanted]
         for wanted in ("different", "identical")
     )
     gain = speed_up(different, identical, seed=seed)

@@ -135,6 +135,19 @@ def alike(bench: Workbench, *, num: int, seed: int, max_output_tokens: int = 0) 
     return prompts(bench, num=num, seed=seed, prompt_tokens=lengths.prompt_median, output_tokens=output_tokens)
 
 
+def alike_behind_prefix(bench: Workbench, *, num: int, seed: int, max_output_tokens: int) -> list[Request]:
+    """`num` different requests of one length behind one prefix, for workloads that declare such; none where the
+    tokenizer ends no prefix at a token's border, or the requests are no text."""
+    bundle = headline_bundle(bench)
+    if not is_text(bundle):
+        return []
+    lengths = lengths_of(bundle, seed=seed)
+    return prompts_behind_prefix(
+        bench, num=num, seed=seed, prompt_tokens=lengths.prompt_max,
+        output_tokens=min(max_output_tokens, lengths.output_median),
+    )  # fmt: skip
+
+
 def commonest(requests: Sequence[Request]) -> list[Request]:
     """Those of the shape that most of them have; no two with the same payload."""
     groups: dict[str, dict[str, Request]] = defaultdict(dict)
