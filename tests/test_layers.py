@@ -18,11 +18,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("errors", "contract"),
     ("core",),
     ("spec", "progress", "arguments"),
-    ("hardware", "weights", "skills", "budget", "sandbox", "journal", "checkpoint", "workloads", "schedules"),
+    ("hardware", "weights", "skills", "budget", "sandbox", "journal", "checkpoint", "workloads", "schedules", "prompts"),
     ("modalities",),
     ("config",),
     ("hosts", "plan", "lease", "rules"),
-    ("service", "client", "agents", "seeds"),
+    ("service", "client", "seeds"),
+    ("agents",),
     ("accuracy", "benchmark", "audit", "baselines"),
     ("roles", "rivals"),
     ("rounds", "resolution", "results", "decision_study", "live_audits", "joined"),
@@ -31,7 +32,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("synthesis", "reverification"),
     ("artifact", "report"),
     ("build", "comparison", "initialise", "exploits"),
-    ("sweeps",),
+    ("sweeps", "loopback"),
     ("cli",),
 )
 """from the ground up; a module imports from lower layers only"""

@@ -6,8 +6,10 @@ VibeServeError
 |-- RefusedError         3    a gate refused, or the result is not certified
 |-- GoalMissedError      3    certified, but `--require-goal` was given and a goal is missed
 |-- BudgetError          4    the budget ended before the work did
+|   `-- AgentCapError          a cap on an agent's tokens or cost forbids its next request
 `-- InfraError           5    the machine, not the candidate
     |-- MissingBaselineError   a required baseline is not installed
+    |-- AgentInfraError        a model's API, not the agent: worth another try later
     |-- ServerError            a server did not start, died or hung; carries its log tail
     `-- WeightsError           the model's files could not be had
 """
@@ -69,6 +71,14 @@ class BudgetError(VibeServeError):
     exit_code = 4
 
 
+class AgentCapError(BudgetError):
+    """A cap on tokens or cost is reached: the agent's next request is not sent. `scope` is `run` or the role."""
+
+    def __init__(self, message: str, *, scope: str) -> None:
+        self.scope = scope
+        super().__init__(message)
+
+
 class InfraError(VibeServeError):
     """The machine failed, not the candidate. Never a score."""
 
@@ -81,6 +91,18 @@ class MissingBaselineError(InfraError):
     def __init__(self, name: str, *, install: str, why: str = "is not installed") -> None:
         self.name = name
         super().__init__(f"required baseline '{name}' {why}\nnext: {install}")
+
+
+class AgentInfraError(InfraError):
+    """A model's API failed: 429, 5xx, lost network, quota. `retry_after_s` is what it asked to wait, if anything.
+
+    `is_lasting`: no repetition mends it (a wrong key, an unknown model, a client that is not installed).
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None, is_lasting: bool = False) -> None:
+        self.retry_after_s = retry_after_s
+        self.is_lasting = is_lasting
+        super().__init__(message)
 
 
 class ServerError(InfraError):

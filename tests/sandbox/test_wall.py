@@ -275,7 +275,7 @@ def test_a_plain_user_has_the_same_walls(tmp_path: Path) -> None:
         Path(name).chmod(0o755)
         source = Path(vibeserve.__file__).parent
         (Path(name) / "vibeserve").mkdir()
-        for part in ("__init__.py", "errors.py", "spec.py"):
+        for part in ("__init__.py", "errors.py", "spec/__init__.py"):
             shutil.copy(source / part, Path(name, "vibeserve") / part)
         for part in ("core", "sandbox"):
             shutil.copytree(source / part, Path(name, "vibeserve") / part)

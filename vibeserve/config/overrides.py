@@ -14,6 +14,7 @@ from vibeserve.config.schema import COMPOSABLE, FILLED_BY_LOADER, body_schema, s
 from vibeserve.config.wording import schema_faults, where
 from vibeserve.config.words import unknown
 from vibeserve.errors import SpecError
+from vibeserve.spec import ROLES
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -22,6 +23,7 @@ HINT = "vibeserve plan NAME shows a target; vibeserve schema spec lists every ke
 MAX_CHARACTERS = 4096
 """of one override"""
 MAX_SHOWN = 80
+ROLE_KEYS = tuple(f"agents.{role}" for role in ROLES)
 
 
 @dataclass(kw_only=True)
@@ -39,7 +41,7 @@ def split_target(overrides: Sequence[str]) -> tuple[str | None, list[str]]:
     """The name given by `+target=NAME` (None when there is none) and the other overrides."""
     names = []
     others = []
-    for override in overrides:
+    for override in map(_role_backend, overrides):
         key, separator, value = override.partition("=")
         if key.lstrip("+~") != "target":
             others.append(override)
@@ -74,6 +76,13 @@ def read_overrides(overrides: Sequence[str], *, options: dict[str, list[str]]) -
         else:
             read.values.append((key, value))
     return read
+
+
+def _role_backend(text: str) -> str:
+    """`agents.judge=claude` chooses the back end of a role."""
+    key, separator, value = text.partition("=")
+    is_name = separator and value.isidentifier() and value != "null"
+    return f"{key}.backend={value}" if is_name and key in ROLE_KEYS else text
 
 
 def entry_faults(read: Overrides, entries: dict[str, list[str]]) -> Iterator[Fault]:

@@ -12,7 +12,7 @@ from vibeserve.config.own_files import absent_files, goal_metrics, has_own_workl
 from vibeserve.config.unused import unused_values
 from vibeserve.config.words import suggest
 from vibeserve.config.workload_rules import PREDICTIONS, WORKLOADS, workload_problems
-from vibeserve.spec import BaselineClass, Goal, Load, Model, SourceKind, Spec, Tier
+from vibeserve.spec import BACKENDS, ROLES, BaselineClass, Goal, Load, Model, SourceKind, Spec, Tier
 
 LAUNCHED = ("transformers", "transformers_cb", "vllm", "llama_cpp", "scaffold")
 DECLARED_ONLY = (
@@ -38,7 +38,6 @@ BASELINES = (*LAUNCHED, *DECLARED_ONLY)
 IMAGE_HEADS = ("flow", "tokens")
 HARDWARE_KINDS = ("cpu", "cuda", "mps")
 DTYPES = ("float32", "bfloat16", "float16")
-BACKENDS = ("playbook",)
 POLICIES = ("greedy", "random")
 HOSTS = ("local", "ssh")
 SEEDS = ("scaffold",)
@@ -95,8 +94,9 @@ def _choices(spec: Spec) -> Iterator[str]:
         ("host.kind", spec.host.kind, HOSTS),
         ("seed.kind", spec.seed.kind, SEEDS),
     ]
-    for role in ("planner", "implementer", "judge", "evaluator"):
-        table.append((f"agents.{role}.backend", getattr(spec.agents, role).backend, BACKENDS))
+    table.append(("agents.backend", spec.agents.backend, BACKENDS))
+    for role in ROLES:
+        table.append((f"agents.{role}.backend", getattr(spec.agents, role).backend or BACKENDS[0], BACKENDS))
     for key, value, options in table:
         if value not in options:
             guess = suggest(value, options)

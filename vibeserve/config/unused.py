@@ -6,20 +6,23 @@ from collections.abc import Iterator
 
 from vibeserve.config.words import suggest
 from vibeserve.core.nouns import METRICS
-from vibeserve.spec import DeclaredValue, Spec
+from vibeserve.spec import MODEL_FREE, ROLES, DeclaredValue, Spec, resolve_role
 
-ROLES = ("planner", "implementer", "judge", "evaluator")
-MODEL_FREE = ("playbook",)
-"""back ends of agents that ask no model"""
+OF_A_MODEL = ("model", "effort", "base_url", "api_key_env", "max_tokens", "max_usd")
+"""of an agent: says something about the model behind it"""
 
 
 def unused_values(spec: Spec) -> Iterator[str]:
     """One line for each, starting with its key."""
     for role in ROLES:
-        agent = getattr(spec.agents, role)
-        for name in ("model", "effort"):
-            if agent.backend in MODEL_FREE and getattr(agent, name):
-                yield f"agents.{role}.{name}: the back end {agent.backend} asks no model and would ignore it"
+        own, backend = getattr(spec.agents, role), resolve_role(spec.agents, role).backend
+        for name in OF_A_MODEL:
+            if backend in MODEL_FREE and getattr(own, name):
+                yield f"agents.{role}.{name}: the back end {backend} asks no model and would ignore it"
+    if all(resolve_role(spec.agents, role).backend in MODEL_FREE for role in ROLES):
+        for name in OF_A_MODEL[:4]:
+            if getattr(spec.agents, name):
+                yield f"agents.{name}: the back end {spec.agents.backend} asks no model and would ignore it"
     for peer, baseline in spec.baseline.items():
         for index, item in enumerate(baseline.declared):
             yield from _figure(spec, item, key=f"baseline.{peer}.declared[{index}]")

