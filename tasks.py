@@ -70,6 +70,18 @@ def bench_accuracy(context: Context, target: str = "tiny_cpu", json: bool = Fals
     context.run(shlex.join([sys.executable, "-m", "vibeserve.accuracy.bench", *words]), pty=False)
 
 
-namespace = Collection(lint, typecheck, test, build, bench_decision, bench_accuracy)
+@task(help={"json": "one JSON document instead of text", "only": "clients, of openai,codex,claude"})
+def agents_loopback(context: Context, json: bool = False, only: str = "") -> None:
+    """Real clients of agents through whole rounds against a scripted model. After `--`: more options, --help."""
+    from vibeserve.cli.boundary import within_boundary
+    from vibeserve.loopback.command import main
+
+    words = [*(["--only", only] if only else []), *(["--json"] if json else []), *shlex.split(context.remainder)]
+    code = within_boundary(main, words)
+    if code:
+        raise Exit(code=code)
+
+
+namespace = Collection(lint, typecheck, test, build, bench_decision, bench_accuracy, agents_loopback)
 for name, verb in verbs.tasks.items():
     namespace.add_task(verb, name=name)

@@ -18,7 +18,7 @@ import yaml
 
 from vibeserve.accuracy import Scores
 from vibeserve.agents import Assembled, PlanningState
-from vibeserve.agents.playbook import PlaybookImplementer, PlaybookJudge
+from vibeserve.agents.playbook import PlaybookEvaluator, PlaybookImplementer, PlaybookJudge
 from vibeserve.benchmark import FakeClock
 from vibeserve.checkpoint import CheckpointStore
 from vibeserve.core.nouns import METRICS, Candidate, Outcome, Proposal, Refusal, Round, Verdict
@@ -266,6 +266,7 @@ def make_team(library: Library, folder: Path, *, spec: Spec | None = None) -> Te
     return Team(
         bench=bench, judge=FakeJudge(bench), evaluator=FakeEvaluator(clock), clock=clock,  # type: ignore[arg-type]
         implementer=PlaybookImplementer(library.scaffold, skills=library.skills), reviewer=PlaybookJudge(),
+        explainer=PlaybookEvaluator(),
         scaffold=load_scaffold(library.scaffold), skills=library.skills, store=CheckpointStore(folder / "store.git"),
         progress=QuietProgress(), run_id="run-1",
     )  # fmt: skip
@@ -288,6 +289,7 @@ def seed_checkpoint(team: Team, library: Library) -> Checkpoint:
     """Round 0's checkpoint without a round."""
     workspace = team.bench.run_dir / "workspaces" / "r00a1"
     LibrarySeed(library).materialise(workspace)
-    candidate = Candidate(candidate_id="r00a1", commit="0" * 40, workspace=str(workspace), origin="scaffold")
+    commit = team.store.commit(workspace, parent=None, message="seed", ref="refs/vibeserve/seeds/r00a1")
+    candidate = Candidate(candidate_id="r00a1", commit=commit, workspace=str(workspace), origin="scaffold")
     team.clock.declare("r00a1", factor=1.0)
     return Checkpoint(candidate=candidate, assembled=Assembled(), workspace=workspace, spans=SPANS, num_lines=10)

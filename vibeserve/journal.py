@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ class Journal:
         self._events = events
         self._num_appends = 0
         self._crash_at = _crash_at()
+        self._writing = threading.Lock()
 
     @classmethod
     def open(cls, path: Path) -> Journal:
@@ -80,11 +82,13 @@ class Journal:
         `durable` waits for the disk (about 4 ms): use it for transitions, and leave it off for events that only inform.
         `data` may hold dataclasses, enums and paths. NaN and infinity are refused with `ValueError`.
         """
-        event = Event(seq=len(self._events), time_s=time.time(), kind=kind, data=to_data(data))
-        line = _encode(event)
-        self._write(line, is_durable=durable)
-        self._events.append(_decode(line))
-        self._num_appends += 1
+        # agents spend in threads of their own
+        with self._writing:
+            event = Event(seq=len(self._events), time_s=time.time(), kind=kind, data=to_data(data))
+            line = _encode(event)
+            self._write(line, is_durable=durable)
+            self._events.append(_decode(line))
+            self._num_appends += 1
         if self._num_appends == self._crash_at:
             os.kill(os.getpid(), signal.SIGKILL)
         return event.seq

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vibeserve.agents import TUNING_CARD, Assembled, ImplementerAgent, JudgeAgent, PlanningState
+from vibeserve.agents import (
+    TUNING_CARD,
+    Assembled,
+    EvaluatorAgent,
+    Explanation,
+    Implementation,
+    ImplementerAgent,
+    JudgeAgent,
+    PlanningState,
+    Review,
+)
+from vibeserve.agents.hygiene import remove_tree
 from vibeserve.benchmark import Clock, Guard, decide, noise_floor, self_log_ratios
 from vibeserve.checkpoint import CheckpointStore
 from vibeserve.contract import Metric
@@ -23,7 +33,15 @@ from vibeserve.core.nouns import (
     Round,
     Verdict,
 )
-from vibeserve.errors import ContractError, InfraError, RefusedError, ServerError, SpecError, VibeServeError
+from vibeserve.errors import (
+    AgentInfraError,
+    ContractError,
+    InfraError,
+    RefusedError,
+    ServerError,
+    SpecError,
+    VibeServeError,
+)
 from vibeserve.progress import Progress
 from vibeserve.roles.evaluator import Entrant, Evaluator, Series
 from vibeserve.roles.judge import Judge, Screening
@@ -61,6 +79,7 @@ class Team:
     clock: Clock
     implementer: ImplementerAgent
     reviewer: JudgeAgent
+    explainer: EvaluatorAgent
     scaffold: Scaffold
     skills: Sequence[Skill]
     store: CheckpointStore
@@ -98,15 +117,15 @@ def run_round(
     """One proposal through the inner loop, a refused one revised as often as the budget's attempts allow.
 
     Never raises for what a candidate does; infrastructure failures become `infra`. ContractError where a file of the
-    target's folder fails.
+    target's folder fails, AgentInfraError and AgentCapError where an agent cannot be asked: then the round did not
+    happen.
     """
     started_s = team.monotonic()
     earlier: list[Round] = []
     current = proposal
     while True:
-        result = _attempt(
-            team, current, number=number, attempt=len(earlier) + 1, incumbent=incumbent, seed_floor=seed_floor
-        )
+        given = _given(team, number=number, earlier=earlier, incumbent=incumbent, records=state.records)
+        result = _attempt(team, current, given=given, incumbent=incumbent, seed_floor=seed_floor)
         record = result.record
         if not record.is_refused or record.attempts >= team.bench.plan.spec.budget.attempts:
             break
@@ -119,7 +138,40 @@ def run_round(
         earlier.append(record)
         current = revised
     attempts = tuple(_refused_attempt(refused) for refused in earlier)
-    return replace(result, record=replace(record, refused_attempts=attempts, seconds=team.monotonic() - started_s))
+    record = replace(record, refused_attempts=attempts, analysis=_explained(team, record, incumbent=incumbent))
+    return replace(result, record=replace(record, seconds=team.monotonic() - started_s))
+
+
+def _given(
+    team: Team, *, number: int, earlier: Sequence[Round], incumbent: Checkpoint, records: Sequence[Round]
+) -> Implementation:
+    """What the next attempt of a round starts from."""
+    attempt = len(earlier) + 1
+    last = earlier[-1] if earlier else None
+    tree = last.candidate.workspace if last is not None and last.candidate is not None else ""
+    return Implementation(
+        workspace=_fresh(team, f"r{number:02d}a{attempt}"), number=number, attempt=attempt,
+        incumbent=incumbent.workspace, assembled=incumbent.assembled, previous=Path(tree) if tree else None,
+        refusals=last.verdict.refusals if last is not None and last.verdict is not None else (), records=records,
+    )  # fmt: skip
+
+
+def _explained(team: Team, record: Round, *, incumbent: Checkpoint) -> str:
+    """The evaluator's remark on a measured round. It decides nothing, so a missing one is told and no more."""
+    if record.candidate is None or not record.metrics:
+        return ""
+    given = Explanation(
+        record=record, workspace=Path(record.candidate.workspace), patch=_patch(team, record.candidate, incumbent)
+    )
+    try:
+        return team.explainer.explain(given)
+    except RefusedError as error:
+        team.progress.event(f"round {record.number}", f"no remark of the evaluator: {_first_line(error)}")
+        return ""
+
+
+def _patch(team: Team, candidate: Candidate, incumbent: Checkpoint) -> str:
+    return team.store.diff(incumbent.candidate.commit, candidate.commit)
 
 
 def _refused_attempt(record: Round) -> RefusedAttempt:
@@ -131,19 +183,21 @@ def _refused_attempt(record: Round) -> RefusedAttempt:
 
 
 def _attempt(
-    team: Team, proposal: Proposal, *, number: int, attempt: int, incumbent: Checkpoint, seed_floor: float
+    team: Team, proposal: Proposal, *, given: Implementation, incumbent: Checkpoint, seed_floor: float
 ) -> RoundResult:
-    """The round's boundary: what goes wrong in here is an outcome, not an exception; but for ContractError."""
-    name = f"r{number:02d}a{attempt}"
+    """The round's boundary: what goes wrong in here is an outcome, not an exception; but for ContractError, and for an
+    agent that cannot be asked."""
+    name = given.workspace.name
     record = Round(
-        number=number, proposal=proposal, candidate=None, outcome=Outcome.CRASHED, reason="", attempts=attempt
-    )
+        number=given.number, proposal=proposal, candidate=None, outcome=Outcome.CRASHED, reason="",
+        attempts=given.attempt,
+    )  # fmt: skip
     try:
-        proposal, offered = _offer(team, proposal, name=name)
+        proposal, offered = _offer(team, proposal, given=given)
         record = replace(record, proposal=proposal, candidate=offered.candidate)
         return _judge_and_measure(team, offered, record=record, incumbent=incumbent, name=name, seed_floor=seed_floor)
-    except ContractError:
-        raise  # the target's own files are broken: no candidate can be judged by them
+    except (ContractError, AgentInfraError):
+        raise  # broken files of the target, a model's API that fails: neither says anything about a candidate
     except (InfraError, RefusedError, SpecError) as error:
         return RoundResult(record=_failed(record, error, incumbent=incumbent))
 
@@ -170,14 +224,14 @@ def _refuse(*refusals: Refusal) -> Verdict:
     return Verdict(refusals=refusals, checks=tuple(sorted({refusal.gate for refusal in refusals})))
 
 
-def _offer(team: Team, proposal: Proposal, *, name: str) -> tuple[Proposal, Checkpoint]:
+def _offer(team: Team, proposal: Proposal, *, given: Implementation) -> tuple[Proposal, Checkpoint]:
     """Implement the proposal (its best variant, where it tunes) and commit it."""
     _refuse_moved_pins(team, proposal)
+    name = given.workspace.name
     if proposal.variants:
-        proposal = _best_variant(team, proposal, name=name)
-    workspace = _fresh(team, name)
-    team.implementer.implement(proposal, workspace=workspace)
-    return proposal, commit(team, workspace, name=name, proposal=proposal)
+        proposal = _best_variant(team, proposal, given=given)
+    team.implementer.implement(proposal, given)
+    return proposal, commit(team, given.workspace, name=name, proposal=proposal, before=given.assembled)
 
 
 def _refuse_moved_pins(team: Team, proposal: Proposal) -> None:
@@ -196,16 +250,19 @@ def _refuse_moved_pins(team: Team, proposal: Proposal) -> None:
 
 
 def commit(
-    team: Team, workspace: Path, *, name: str, proposal: Proposal | None, parent: str | None = None
+    team: Team, workspace: Path, *, name: str, proposal: Proposal | None, before: Assembled | None = None
 ) -> Checkpoint:
     """Freeze a workspace as a candidate: a commit under the run's own refs."""
     title = proposal.title if proposal else "round 0: the seed"
-    sha = team.store.commit(workspace, parent=parent, message=title, ref=f"refs/vibeserve/{team.run_id}/{name}")
-    origin = team.implementer.origin or origin_of(proposal)
+    sha = team.store.commit(workspace, parent=None, message=title, ref=f"refs/vibeserve/{team.run_id}/{name}")
+    origin = (team.implementer.origin if proposal else "") or origin_of(proposal)
     candidate = Candidate(candidate_id=name, commit=sha, workspace=str(workspace), origin=origin)
     assembled = (
         Assembled(components=proposal.components, parameters=dict(proposal.parameters)) if proposal else Assembled()
     )
+    if proposal and team.implementer.origin:
+        forecast = proposal.forecast_ratio * (before.forecast if before else 1.0)
+        assembled = replace(assembled, is_edited=True, forecast=forecast)
     team.clock.declare(name, factor=expected_factor(team.skills, assembled))
     return Checkpoint(candidate=candidate, assembled=assembled, workspace=workspace, num_lines=count_lines(workspace))
 
@@ -218,7 +275,10 @@ def origin_of(proposal: Proposal | None) -> str:
 
 
 def expected_factor(skills: Sequence[Skill], assembled: Assembled) -> float:
-    """Product of the cards' expected factors: what the fake clock pretends to measure."""
+    """Product of the cards' expected factors, or of the forecasts where an agent wrote: what the fake clock pretends to
+    measure."""
+    if assembled.is_edited:
+        return assembled.forecast
     factor = 1.0
     for skill in skills:
         if skill.name in assembled.components and skill.card is not None:
@@ -235,21 +295,21 @@ def count_lines(workspace: Path) -> int:
 def _fresh(team: Team, name: str) -> Path:
     """A new folder under the run for one workspace; what an interrupted attempt left there goes."""
     workspace = team.bench.run_dir / "workspaces" / name
-    shutil.rmtree(workspace, ignore_errors=True)
+    remove_tree(workspace)
     workspace.parent.mkdir(parents=True, exist_ok=True)
     return workspace
 
 
-def _best_variant(team: Team, proposal: Proposal, *, name: str) -> Proposal:
+def _best_variant(team: Team, proposal: Proposal, *, given: Implementation) -> Proposal:
     """Start every variant that builds, halve them by short windows, and offer the best one alone."""
-    schedule = team.bench.plan.schedule
+    schedule, name = team.bench.plan.schedule, given.workspace.name
     running: dict[str, tuple[Server, Proposal]] = {}
     try:
         for position, parameters in enumerate(proposal.variants):
             variant = replace(proposal, parameters=parameters)
             label = f"{name}v{position}"
             workspace = _fresh(team, label)
-            team.implementer.implement(variant, workspace=workspace)
+            team.implementer.implement(variant, replace(given, workspace=workspace))
             assembled = Assembled(components=variant.components, parameters=dict(parameters))
             team.clock.declare(label, factor=expected_factor(team.skills, assembled))
             try:
@@ -275,11 +335,9 @@ def _judge_and_measure(
 ) -> RoundResult:
     plan = team.bench.plan
     seed = secrets.randbits(31)  # drawn after the candidate is frozen
-    assert record.proposal is not None
-    added = team.reviewer.review(offered.workspace, proposal=record.proposal)
     screening = team.judge.screen(offered.workspace, name=name, seed=seed)
     if screening.server is None:
-        verdict = Verdict(refusals=(*screening.refusals, *added), checks=screening.checks)
+        verdict = Verdict(refusals=screening.refusals, checks=screening.checks)
         outcome = _screening_outcome(screening)
         return RoundResult(
             record=replace(record, outcome=outcome, reason=screening.refusals[0].feedback, verdict=verdict)
@@ -287,7 +345,7 @@ def _judge_and_measure(
     series = _measure(team, screening.server, incumbent=incumbent, name=name, seed=seed)
     ours, theirs = series[name], series[incumbent.candidate.candidate_id]
     verdict, _ = team.judge.verdict(
-        ours.replies, workspace=offered.workspace, before=screening.before, seed=seed, name=name, added=added,
+        ours.replies, workspace=offered.workspace, before=screening.before, seed=seed, name=name,
         max_replies=plan.spec.evaluation.num_rescored,
     )  # fmt: skip
     decision = decide(
@@ -296,6 +354,8 @@ def _judge_and_measure(
         min_effect=plan.spec.evaluation.min_effect, guards=[*guards_of(team), *implied_guards(team, theirs)],
         complexity=(offered.num_lines, incumbent.num_lines),
     )  # fmt: skip
+    if verdict.passed and decision.accepted:
+        verdict = _reviewed(team, offered, verdict, decision, record=record, incumbent=incumbent)
     record = replace(
         record, verdict=verdict, decision=decision, spans=ours.spans,
         metrics={"candidate": ours.medians(), "incumbent": theirs.medians()},
@@ -303,6 +363,28 @@ def _judge_and_measure(
     record = _outcome(record, verdict, decision)
     checkpoint = replace(offered, spans=ours.spans) if record.outcome is Outcome.ACCEPTED else None
     return RoundResult(record=record, checkpoint=checkpoint, series=series)
+
+
+def _reviewed(
+    team: Team, offered: Checkpoint, verdict: Verdict, decision: Decision, *, record: Round, incumbent: Checkpoint
+) -> Verdict:
+    """What only a candidate that would be accepted is worth: its own tests where somebody wrote them anew, as
+    certification will run them, and an agent's review."""
+    if team.implementer.origin:
+        failed = tuple(team.judge.own_tests(offered.workspace))
+        verdict = replace(verdict, refusals=failed, checks=(*verdict.checks, "own_tests"))
+        if failed:
+            return verdict
+    assert record.proposal is not None
+    review = Review(
+        workspace=offered.workspace, proposal=record.proposal, number=record.number, attempt=record.attempts,
+        patch=_patch(team, offered.candidate, incumbent), verdict=verdict, decision=decision,
+    )  # fmt: skip
+    try:
+        return replace(verdict, refusals=tuple(team.reviewer.review(review)))
+    except RefusedError as error:
+        # an answer that cannot be used is no verdict, neither for the candidate nor against it
+        raise InfraError(f"the judge's answer cannot be used: {_first_line(error)}") from error
 
 
 def _noise_floor(team: Team, theirs: Series, *, incumbent: Checkpoint, seed_floor: float, seed: int) -> float:

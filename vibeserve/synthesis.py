@@ -12,8 +12,8 @@ from typing import Any
 from vibeserve.agents import PlannerAgent, PlanningState
 from vibeserve.benchmark import noise_floor, paired_log_ratios
 from vibeserve.core.documents import from_data, to_data
-from vibeserve.core.nouns import Decision, Outcome, Round, Verdict
-from vibeserve.errors import InfraError, RefusedError
+from vibeserve.core.nouns import Decision, Outcome, Refusal, Round, Verdict
+from vibeserve.errors import AgentCapError, AgentInfraError, InfraError, RefusedError
 from vibeserve.journal import Journal
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.rounds import Checkpoint, RoundResult, Team, commit, expected_factor, run_round
@@ -93,7 +93,7 @@ def synthesize(
     if search.entries:
         team.progress.event("synthesize", f"resumed after round {search.entries[-1].record.number}")
     if search.incumbent is None:
-        _keep(team, search, journal, baseline_round(team, seed=seed))
+        keep_round(team, search, journal, baseline_round(team, seed=seed))
     plan = team.bench.plan
     while len(search.entries) <= plan.spec.budget.rounds:
         stop = _why_stop(team, search, remaining_s=deadline_s - monotonic())
@@ -103,23 +103,51 @@ def synthesize(
         assert search.incumbent is not None
         state = PlanningState(
             facts=facts, scaffold=team.scaffold, skills=team.skills, incumbent=search.incumbent.assembled,
-            spans=search.incumbent.spans,
+            spans=search.incumbent.spans, workspace=search.incumbent.workspace,
             records=[entry.record for entry in search.entries], min_effect=plan.spec.evaluation.min_effect,
             pins=plan.spec.search.pins,
         )  # fmt: skip
-        proposal = planner.propose(state)
-        if proposal is None:
-            _end(team, journal, _why_no_proposal(team, facts))
+        try:
+            stop = _one_round(team, search, journal, planner=planner, state=state, facts=facts)
+        except (AgentCapError, AgentInfraError) as error:
+            if isinstance(error, AgentInfraError) and error.is_lasting:
+                raise
+            stop = f"budget: {str(error).splitlines()[0]}"
+        if stop:
+            _end(team, journal, stop)
             break
-        number = len(search.entries)
-        team.progress.event(
-            f"round {number}", f"{proposal.title}: {proposal.hypothesis}; forecast x{proposal.forecast_ratio:g}"
-        )
-        result = run_round(
-            team, proposal, number=number, incumbent=search.incumbent, state=state, seed_floor=search.noise_floor
-        )
-        _keep(team, search, journal, result)
     return search
+
+
+def _one_round(
+    team: Team, search: Search, journal: Journal, *, planner: PlannerAgent, state: PlanningState, facts: TargetFacts
+) -> str:
+    """Propose, carry out, record; returns why nothing was proposed, if nothing was."""
+    assert search.incumbent is not None
+    number = len(search.entries)
+    try:
+        proposal = planner.propose(state)
+    except RefusedError as error:
+        keep_round(team, search, journal, RoundResult(record=_without_proposal(error, number=number)))
+        return ""
+    if proposal is None:
+        return planner.why_stopped or _why_no_proposal(team, facts)
+    text = f"{proposal.title}: {proposal.hypothesis}; forecast x{proposal.forecast_ratio:g}"
+    team.progress.event(f"round {number}", text)
+    result = run_round(
+        team, proposal, number=number, incumbent=search.incumbent, state=state, seed_floor=search.noise_floor
+    )
+    keep_round(team, search, journal, result)
+    return ""
+
+
+def _without_proposal(error: RefusedError, *, number: int) -> Round:
+    """A planner's answer that could not be used: a round of its own, so that patience ends it."""
+    refusals = tuple(reason for reason in error.reasons if isinstance(reason, Refusal))
+    return Round(
+        number=number, proposal=None, candidate=None, outcome=Outcome.REJECTED, reason=str(error).splitlines()[0],
+        verdict=Verdict(refusals=refusals, checks=("agent",)), attempts=0,
+    )  # fmt: skip
 
 
 def _end(team: Team, journal: Journal, why: str) -> None:
@@ -217,7 +245,7 @@ def _baseline_record(
     )  # fmt: skip
 
 
-def _keep(team: Team, search: Search, journal: Journal, result: RoundResult) -> None:
+def keep_round(team: Team, search: Search, journal: Journal, result: RoundResult) -> None:
     """Journal the round, then count it: what is not in the journal has not happened."""
     windows = {
         name: {"windows": row.windows, "facts": row.facts, "discarded": row.discarded}
@@ -243,6 +271,9 @@ def _why_stop(team: Team, search: Search, *, remaining_s: float) -> str:
     patience = team.bench.plan.spec.search.patience
     if search.num_without_gain >= patience:
         return f"plateau: {patience} rounds in a row without a gain"
+    device_s = sum(entry.spent.get("windows", 0.0) for entry in search.entries)
+    if 0 < team.bench.plan.spec.budget.device_s <= device_s:
+        return f"budget: {device_s:.0f} s of measuring, budget.device_s is {team.bench.plan.spec.budget.device_s:g}"
     needed_s = _round_estimate_s(search)
     if remaining_s < needed_s:
         left = f"{max(0.0, remaining_s):.0f} s are left before certification"

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from loop_fakes import LIMIT, Library, facts, tried
 
-from vibeserve.agents import TUNING_CARD, get_agents
+from vibeserve.agents import TUNING_CARD, PlannerAgent
 from vibeserve.agents.random_choice import RandomPlanner, list_choices
+from vibeserve.agents.team import make_planner
 from vibeserve.core.nouns import Outcome, Proposal
 from vibeserve.errors import SpecError
 from vibeserve.rounds import origin_of
-from vibeserve.spec import Agents, Search
+from vibeserve.spec import Search
 
 
 @pytest.fixture
@@ -87,8 +88,8 @@ def test_cards_that_do_not_apply_are_no_choice(library: Library) -> None:
 
 
 def test_the_policy_chooses_the_planner(library: Library) -> None:
-    def planner(search: Search) -> object:
-        return get_agents(Agents(), search=search, scaffold=library.scaffold, skills=library.skills)[0]
+    def planner(search: Search) -> PlannerAgent:
+        return make_planner(search)
 
     assert type(planner(Search())).__name__ == "PlaybookPlanner"
     random = planner(Search(policy="random", seed=7))

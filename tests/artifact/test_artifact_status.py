@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from vibeserve.agents.ledger import Spend
+from vibeserve.agents.requests import AgentUsage
 from vibeserve.artifact.status import main, run_statuses
 from vibeserve.core.paths import lease_dir
 from vibeserve.errors import SpecError
@@ -32,6 +34,28 @@ def test_runs_are_listed_with_their_last_event_newest_first(tmp_path: Path, caps
     assert main(["--dir", str(tmp_path), "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert (runs[0]["run"], runs[0]["num_events"], runs[0]["last_kind"]) == ("runs/run-2", 2, "round")
+
+
+def test_what_agents_spent_is_shown_by_round_and_role(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def spend(role: str, key: str, tokens: int, usd: float | None) -> Spend:
+        usage = AgentUsage(input_tokens=tokens, output_tokens=1)
+        return Spend(role=role, key=key, backend="openai", model="m", usage=usage, usd=usd)
+
+    with Journal.open(tmp_path / ".vibeserve" / "runs" / "run" / "journal.jsonl") as journal:
+        for each in (
+            spend("planner", "p01-planner", 9, 0.25), spend("implementer", "r01a1-implementer", 99, 1.0),
+            spend("implementer", "r01a2-implementer", 99, 1.5), spend("judge", "r02a1-judge", 9, None),
+        ):  # fmt: skip
+            journal.append("spend", each)
+    assert main(["--dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "    round 1 implementer (m): 2 requests, 200 tokens, 2.5000 USD",
+        "    round 1 planner (m): 1 requests, 10 tokens, 0.2500 USD",
+        "    round 2 judge (m): 1 requests, 10 tokens, no price",
+    ]
+    assert main(["--dir", str(tmp_path), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert [row["tokens"] for row in run["spent"]] == [200, 10, 10]
 
 
 def test_a_running_and_a_damaged_journal_are_shown(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,13 @@ from typing import Any
 import pytest
 from loop_fakes import WRONG_TOKENS
 
-from vibeserve.build.manifests import authorship, make_manifest, not_run, num_candidates, round_records
+from vibeserve.agents.ledger import Spend
+from vibeserve.agents.requests import AgentUsage
+from vibeserve.build.authorship import authorship
+from vibeserve.build.manifests import make_manifest, not_run, num_candidates, round_records, spent_by_agents
 from vibeserve.certification import Certification
 from vibeserve.checkpoint import CheckpointStore
-from vibeserve.core.documents import digest_of
+from vibeserve.core.documents import digest_file, digest_of
 from vibeserve.core.manifest import AuditResult, BaselineValue, MetricResult, Selection
 from vibeserve.core.nouns import (
     Candidate,
@@ -76,10 +80,23 @@ def entry(
 
 
 def workspace_with(folder: Path, **lines: int) -> Path:
-    files = [{"path": f"{n}.py", "origin": origin, "digest": "", "num_lines": n} for origin, n in lines.items()]
+    """A file of so many lines by each origin, as it was assembled."""
     (folder / "runtime").mkdir(parents=True)
+    files = []
+    for origin, num_lines in lines.items():
+        path = folder / f"{num_lines}.py"
+        path.write_text("".join(f"line {n}\n" for n in range(num_lines)))
+        files.append({"path": path.name, "origin": origin, "digest": digest_file(path), "num_lines": num_lines})
     (folder / "runtime/assembly.json").write_text(json.dumps({"files": files}))
     return folder
+
+
+def committed(store: CheckpointStore, workspace: Path, each: Entry) -> Entry:
+    """The entry with `workspace` as its candidate's tree."""
+    assert each.record.candidate is not None
+    name = each.record.candidate.candidate_id
+    sha = store.commit(workspace, parent=None, message=name, ref=f"run/{name}")
+    return replace(each, record=replace(each.record, candidate=replace(each.record.candidate, commit=sha)))
 
 
 @pytest.fixture
@@ -112,8 +129,8 @@ def workspace(tmp_path: Path) -> Path:
 def manifest_of(run: Any, workspace: Path, result: Certification, *entries: Entry) -> Any:
     search = Search()
     for each in entries or (entry(0, Outcome.BASELINE),):
-        search.add(each)
-    return make_manifest(run, search, result, workspace=workspace)
+        search.add(committed(run.store(), workspace, each))
+    return make_manifest(run, search, result)
 
 
 def test_every_gate_passed_and_the_required_baseline_measured_is_certified(run: Any, workspace: Path) -> None:
@@ -223,31 +240,63 @@ def test_where_the_search_measured_nothing_there_is_no_number_beside(run: Any, w
 # -- authorship
 
 
+def shares_of(store: CheckpointStore, *rounds: tuple[Entry, Path]) -> dict[str, tuple[int, float]]:
+    entries = [committed(store, workspace, each) for each, workspace in rounds]
+    return {row.origin: (row.lines, row.share_of_log_ratio) for row in authorship(entries, store=store)}
+
+
 def test_gains_are_shared_by_log_ratio_and_lines_by_file(tmp_path: Path) -> None:
-    origins = {"scaffold": 700, "component:batching": 200, "component:linears": 100}
-    workspace = workspace_with(tmp_path / "w", **origins)
-    search = Search()
-    for each in (
+    workspace = workspace_with(tmp_path / "w", **{"scaffold": 700, "component:batching": 200, "component:linears": 100})
+    rounds = (
         entry(0, Outcome.BASELINE),
         entry(1, Outcome.ACCEPTED, origin="component:batching", ratio=4.0),
         entry(2, Outcome.REJECTED, origin="component:other", ratio=9.0),
         entry(3, Outcome.ACCEPTED, origin="component:linears", ratio=2.0),
         entry(4, Outcome.ACCEPTED, origin="tuning", ratio=2.0),
-    ):
-        search.add(each)
-    shares = {row.origin: (row.lines, row.share_of_log_ratio) for row in authorship(search, workspace)}
+    )
+    shares = shares_of(CheckpointStore(tmp_path / "s.git"), *((each, workspace) for each in rounds))
     assert shares == {
         "scaffold": (700, 0.0), "component:batching": (200, 0.5), "component:linears": (100, 0.25), "tuning": (0, 0.25),
     }  # fmt: skip
     assert math.isclose(sum(share for _, share in shares.values()), 1.0)
 
 
+def test_a_line_belongs_to_the_round_that_brought_it(tmp_path: Path) -> None:
+    """Of a file that somebody edited, what stayed is the scaffold's; what a refused round wrote is nobody's."""
+    seed = workspace_with(tmp_path / "seed", scaffold=10)
+    first = shutil.copytree(seed, tmp_path / "first")
+    (first / "10.py").write_text((first / "10.py").read_text() + "one\ntwo\n")
+    (first / "new.py").write_text("three\n")
+    refused = shutil.copytree(first, tmp_path / "refused")
+    (refused / "new.py").write_text("bad\n" * 50)
+    second = shutil.copytree(first, tmp_path / "second")
+    (second / "10.py").write_text((second / "10.py").read_text().replace("two\n", "2\n").replace("line 0\n", ""))
+    shares = shares_of(
+        CheckpointStore(tmp_path / "s.git"),
+        (entry(0, Outcome.BASELINE), seed),
+        (entry(1, Outcome.ACCEPTED, origin="agent:codex/m", ratio=2.0), first),
+        (entry(2, Outcome.REJECTED, origin="agent:codex/m", ratio=3.0), refused),
+        (entry(3, Outcome.ACCEPTED, origin="human", ratio=2.0), second),
+    )
+    assert shares == {"scaffold": (9, 0.0), "agent:codex/m": (2, 0.5), "human": (1, 0.5)}
+
+
 def test_without_any_gain_nobody_has_a_share(tmp_path: Path) -> None:
     workspace = workspace_with(tmp_path / "w", scaffold=700)
-    search = Search()
-    search.add(entry(0, Outcome.BASELINE))
-    search.add(entry(1, Outcome.ACCEPTED, origin="tuning", ratio=0.999))
-    assert [row.share_of_log_ratio for row in authorship(search, workspace)] == [0.0, 0.0]
+    rounds = (entry(0, Outcome.BASELINE), entry(1, Outcome.ACCEPTED, origin="tuning", ratio=0.999))
+    shares = shares_of(CheckpointStore(tmp_path / "s.git"), *((each, workspace) for each in rounds))
+    assert [share for _, share in shares.values()] == [0.0, 0.0]
+
+
+def test_what_agents_spent_is_summed_and_what_has_no_price_is_told() -> None:
+    def spend(role: str, tokens: int, usd: float | None) -> Spend:
+        return Spend(role=role, key="", backend="b", model="m", usage=AgentUsage(input_tokens=tokens), usd=usd)
+
+    assert spent_by_agents([]) == {"tokens": 0.0, "usd": 0.0}
+    spends = [spend("judge", 10, 0.5), spend("planner", 20, None), spend("judge", 1, 0.25)]
+    assert spent_by_agents(spends) == {
+        "tokens": 31.0, "usd": 0.75, "judge_tokens": 11.0, "planner_tokens": 20.0, "unpriced_tokens": 20.0,
+    }  # fmt: skip
 
 
 def test_every_candidate_and_variant_counts_as_a_look() -> None:

@@ -81,7 +81,7 @@ def test_list_as_text(repository: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_check_all_is_2_when_one_is_wrong(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checked = document(capsys, "check", "--all", code=2)
     by_name = {target["name"]: target for target in checked["targets"]}
-    assert by_name["tiny_cpu"] == {"name": "tiny_cpu", "ok": True, "errors": []}
+    assert by_name["tiny_cpu"] == {"name": "tiny_cpu", "ok": True, "errors": [], "notes": []}
     assert by_name["wrong"]["ok"] is False
     assert by_name["wrong"]["errors"][0].startswith("targets/wrong.yaml:7:10: ")
 

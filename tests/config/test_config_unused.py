@@ -10,7 +10,7 @@ import pytest
 from vibeserve.config import compose_spec
 from vibeserve.config.unused import unused_values
 from vibeserve.errors import SpecError
-from vibeserve.spec import DeclaredValue, Spec
+from vibeserve.spec import DEFAULT_MODELS, DeclaredValue, Spec, resolve_role
 
 
 @cache
@@ -30,6 +30,17 @@ def test_a_back_end_without_a_model_takes_no_model_and_no_effort() -> None:
     text = str(caught.value)
     assert "agents.planner.effort: the back end playbook asks no model and would ignore it" in text
     assert "agents.judge.model: the back end playbook asks no model and would ignore it" in text
+    with pytest.raises(SpecError, match=r"agents\.base_url: the back end playbook asks no model and would ignore it"):
+        compose_spec(["+target=tiny_cpu", "agents.base_url=http://127.0.0.1:1/v1"])
+
+
+def test_a_role_may_have_a_back_end_of_its_own_and_the_model_that_goes_with_it() -> None:
+    spec = compose_spec(["+target=tiny_cpu", "agents=codex", "agents.model=one", "agents.judge=claude"])
+    assert resolve_role(spec.agents, "planner").origin == "agent:codex/one"
+    judge = resolve_role(spec.agents, "judge")
+    assert (judge.backend, judge.model) == ("claude", DEFAULT_MODELS["claude"])
+    with pytest.raises(SpecError, match="random draws among cards; the planner codex proposes by itself: greedy"):
+        compose_spec(["+target=tiny_cpu", "agents=codex", "search=random"])
 
 
 def test_a_correct_figure_is_accepted() -> None:

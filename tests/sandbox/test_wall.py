@@ -275,9 +275,9 @@ def test_a_plain_user_has_the_same_walls(tmp_path: Path) -> None:
         Path(name).chmod(0o755)
         source = Path(vibeserve.__file__).parent
         (Path(name) / "vibeserve").mkdir()
-        for part in ("__init__.py", "errors.py", "spec/__init__.py"):
+        for part in ("__init__.py", "errors.py"):
             shutil.copy(source / part, Path(name, "vibeserve") / part)
-        for part in ("core", "sandbox"):
+        for part in ("core", "sandbox", "spec"):
             shutil.copytree(source / part, Path(name, "vibeserve") / part)
         code = (
             f"import sys; sys.path.insert(0, {name!r}); from vibeserve.sandbox import probe_tiers; print(probe_tiers())"

@@ -113,6 +113,8 @@ NETWORK = [
     ("the same, by IPv6", "socket.socket(socket.AF_INET6).connect(('::ffff:127.0.0.1', port))", REFUSED, DENIED),
     ("the same, by several paths", "stream(262).connect(('127.0.0.1', port))", REFUSED, DENIED),
     ("a socket file of the host", "unix().connect(outside + '/host.sock')", ABSENT, DENIED),
+    ("a datagram socket of the host's from a pair", "pair().sendto(b'x', outside + '/host.datagrams')", ABSENT, DENIED),
+    ("the same as a raw pair", "pair(socket.SOCK_RAW).sendto(b'x', outside + '/host.datagrams')", ABSENT, DENIED),
     ("an abstract socket of the host", "unix().connect(abstract)", REFUSED, DENIED),
     ("raw packets", "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)", DENIED, DENIED),
     ("frames", "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)", DENIED, DENIED),
@@ -161,6 +163,9 @@ def call(name, *arguments):
 
 def udp():
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+
+def pair(kind=socket.SOCK_DGRAM):
+    return socket.socketpair(socket.AF_UNIX, kind)[0]
 
 def unix():
     return socket.socket(socket.AF_UNIX)

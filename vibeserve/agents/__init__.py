@@ -3,6 +3,29 @@
 from __future__ import annotations
 
 from vibeserve.agents.moves import TUNING_CARD
-from vibeserve.agents.port import Assembled, ImplementerAgent, JudgeAgent, PlannerAgent, PlanningState, get_agents
+from vibeserve.agents.port import (
+    Agents,
+    Assembled,
+    EvaluatorAgent,
+    Explanation,
+    Implementation,
+    ImplementerAgent,
+    JudgeAgent,
+    PlannerAgent,
+    PlanningState,
+    Review,
+)
 
-__all__ = ["TUNING_CARD", "Assembled", "ImplementerAgent", "JudgeAgent", "PlannerAgent", "PlanningState", "get_agents"]
+__all__ = [
+    "TUNING_CARD",
+    "Agents",
+    "Assembled",
+    "EvaluatorAgent",
+    "Explanation",
+    "Implementation",
+    "ImplementerAgent",
+    "JudgeAgent",
+    "PlannerAgent",
+    "PlanningState",
+    "Review",
+]

@@ -23,7 +23,7 @@ from vibeserve.agents.moves import (
     tuning,
     untried_settings,
 )
-from vibeserve.agents.port import PlanningState
+from vibeserve.agents.port import Explanation, Implementation, PlanningState, Review
 from vibeserve.core.nouns import Proposal, Refusal
 from vibeserve.skills import Skill, assemble
 
@@ -32,6 +32,8 @@ MAX_VARIANTS = 6
 
 class PlaybookPlanner:
     """Largest expected gain first; ties go by name."""
+
+    why_stopped = ""
 
     def propose(self, state: PlanningState) -> Proposal | None:
         promising = [
@@ -57,9 +59,9 @@ class PlaybookImplementer:
         self._scaffold = scaffold
         self._skills = {skill.name: skill for skill in skills}
 
-    def implement(self, proposal: Proposal, *, workspace: Path) -> None:
+    def implement(self, proposal: Proposal, given: Implementation) -> None:
         components = [self._skills[name] for name in proposal.components]
-        assemble(self._scaffold, components, proposal.parameters, workspace)
+        assemble(self._scaffold, components, proposal.parameters, given.workspace)
 
     def revise(self, proposal: Proposal, *, refusals: Sequence[Refusal], state: PlanningState) -> Proposal | None:
         """The same card with its next untried parameter value, in the card's order; a card without one is given up."""
@@ -79,5 +81,12 @@ class PlaybookImplementer:
 class PlaybookJudge:
     """Adds nothing to the gates' verdict."""
 
-    def review(self, workspace: Path, *, proposal: Proposal) -> list[Refusal]:
+    def review(self, review: Review) -> list[Refusal]:
         return []
+
+
+class PlaybookEvaluator:
+    """The spans say all that the playbook reads."""
+
+    def explain(self, explanation: Explanation) -> str:
+        return ""

@@ -1,15 +1,13 @@
-"""The port of the agents: what a planner, an implementer and a judge are given and what they answer."""
+"""The port of the agents: what planner, implementer, judge and evaluator are given and what they answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from vibeserve import spec
-from vibeserve.core.nouns import Proposal, Refusal, Round
-from vibeserve.errors import SpecError
+from vibeserve.core.nouns import Decision, Proposal, Refusal, Round, Verdict
 from vibeserve.skills import Scaffold, Skill, TargetFacts
 
 Parameters = Mapping[str, float | int | str | bool]
@@ -21,6 +19,10 @@ class Assembled:
 
     components: tuple[str, ...] = ()
     parameters: dict[str, float | int | str | bool] = field(default_factory=dict)
+    is_edited: bool = False
+    """somebody's own edits lie on top: it cannot be assembled again from its components"""
+    forecast: float = 1.0
+    """product of what was forecast of those edits: no card says it. Only the fake clock of tests reads it"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +38,60 @@ class PlanningState:
     records: Sequence[Round]
     min_effect: float
     """gains below this share are not accepted, so they are not worth a round"""
+    workspace: Path = Path()
+    """the incumbent's, not to be changed"""
     pins: Parameters = field(default_factory=dict)
     """parameters that the whole search leaves at these values, wherever an assembly declares them so"""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Implementation:
+    """What an implementer is given beside the proposal."""
+
+    workspace: Path
+    """new folder that the candidate is written into"""
+    number: int
+    attempt: int
+    incumbent: Path | None = None
+    """workspace of the incumbent, not to be changed"""
+    assembled: Assembled = field(default_factory=Assembled)
+    """the incumbent's composition"""
+    previous: Path | None = None
+    """workspace of the attempt that was refused"""
+    refusals: Sequence[Refusal] = ()
+    """of that attempt"""
+    records: Sequence[Round] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Review:
+    """What a judge is given: the candidate as it was measured, and what the gates and the decision say of it."""
+
+    workspace: Path
+    proposal: Proposal
+    number: int
+    attempt: int
+    patch: str
+    """against the incumbent"""
+    verdict: Verdict
+    decision: Decision | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What an evaluator is given: one finished round."""
+
+    record: Round
+    workspace: Path
+    patch: str
+
+
 class PlannerAgent(Protocol):
+    @property
+    def why_stopped(self) -> str:
+        """Why it proposed nothing, in its own words; empty = it has none."""
+        ...
+
     def propose(self, state: PlanningState) -> Proposal | None:
         """The next hypothesis, or None when nothing that is left promises a gain."""
         ...
@@ -52,8 +103,11 @@ class ImplementerAgent(Protocol):
         """How lines of its own are attributed: `agent:<back end/model>`; empty when it only assembles."""
         ...
 
-    def implement(self, proposal: Proposal, *, workspace: Path) -> None:
-        """Write the candidate of `proposal` into the new folder `workspace`."""
+    def implement(self, proposal: Proposal, given: Implementation) -> None:
+        """Write the candidate of `proposal` into the new folder `given.workspace`.
+
+        RefusedError with typed reasons where nothing that may be judged came of it.
+        """
         ...
 
     def revise(self, proposal: Proposal, *, refusals: Sequence[Refusal], state: PlanningState) -> Proposal | None:
@@ -62,27 +116,22 @@ class ImplementerAgent(Protocol):
 
 
 class JudgeAgent(Protocol):
-    def review(self, workspace: Path, *, proposal: Proposal) -> list[Refusal]:
+    def review(self, review: Review) -> list[Refusal]:
         """Refusals to add to the gates' own. It can never remove one."""
         ...
 
 
-def get_agents(
-    declared: spec.Agents, *, search: spec.Search, scaffold: Path, skills: Sequence[Skill]
-) -> tuple[PlannerAgent, ImplementerAgent, JudgeAgent]:
-    """The three agents as declared, the planner by the search's policy; a SpecError lists what is valid for an unknown
-    one."""
-    from vibeserve.agents.playbook import PlaybookImplementer, PlaybookJudge, PlaybookPlanner
-    from vibeserve.agents.random_choice import RandomPlanner
+class EvaluatorAgent(Protocol):
+    def explain(self, explanation: Explanation) -> str:
+        """What a finished round's measurements mean, for the planner; empty = nothing to say. It decides nothing."""
+        ...
 
-    for role in ("planner", "implementer", "judge", "evaluator"):
-        backend = getattr(declared, role).backend
-        if backend != "playbook":
-            raise SpecError(f"agents.{role}.backend: unknown back end '{backend}'", problems=["valid: playbook"])
-    planners: dict[str, Callable[[], PlannerAgent]] = {
-        "greedy": PlaybookPlanner,
-        "random": lambda: RandomPlanner(search.seed),
-    }
-    if search.policy not in planners:
-        raise SpecError(f"search.policy: unknown policy '{search.policy}'", problems=[f"valid: {', '.join(planners)}"])
-    return planners[search.policy](), PlaybookImplementer(scaffold, skills=skills), PlaybookJudge()
+
+@dataclass(frozen=True, kw_only=True)
+class Agents:
+    """One of each."""
+
+    planner: PlannerAgent
+    implementer: ImplementerAgent
+    judge: JudgeAgent
+    evaluator: EvaluatorAgent

@@ -29,6 +29,8 @@ class RandomPlanner:
     would have.
     """
 
+    why_stopped = ""
+
     def __init__(self, seed: int) -> None:
         self._seed = seed
 

@@ -109,10 +109,15 @@ class AgentResult:
 
 
 class AgentBackend(Protocol):
-    """Carries requests out. Raises `AgentInfraError` for what a repetition may mend (429, 5xx, lost network, quota) and
-    `AgentCapError` where a cap forbids the next request; everything else an agent does is a result."""
+    """Carries requests out. Raises `AgentInfraError` for what a repetition may mend (429, 5xx, lost network, quota);
+    everything else an agent does is a result, a call that a cap ended too."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def resumes(self) -> bool:
+        """A request that an API's failure cut short goes on where it stood: its workspace is not to be put back."""
+        ...
 
     def run(self, request: AgentRequest) -> AgentResult: ...

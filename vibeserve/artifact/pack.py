@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ from vibeserve.journal import Journal
 from vibeserve.modalities.copies import copy_contract
 
 VERDICT_NAME = "VERDICT.md"
+CALL_FILES = ("prompt.md", "answer.json", "transcript.json")
+RECORDING_DIR = "recording"
 TRACE_DIR = "traffic"
 """folder of an artifact that holds the trace which its workload replays"""
 
@@ -50,6 +53,10 @@ class Contents:
     checkpoints: CheckpointStore
     run: str
     """run id: which checkpoints are bundled"""
+    recording: Path | None = None
+    """folder with the search's recording, which `agents=replay` reads"""
+    calls: Path | None = None
+    """folder with a folder per agents' call; prompts, answers and transcripts go beside their rounds"""
     threads: int = 1
     """engine threads that the container image starts with"""
 
@@ -106,6 +113,10 @@ def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Ma
     add_supplements(root / "runtime", manifest=contents.manifest, threads=contents.threads)
     for record in contents.rounds:
         _write_round(root / "rounds" / f"{record.entry.number:04d}", record)
+    if contents.calls is not None:
+        copy_calls(contents.calls, root / "rounds")
+    if contents.recording is not None:
+        shutil.copytree(contents.recording, root / RECORDING_DIR)
     if contents.golden is not None:
         write_golden(root / "golden", contents.golden)
     copy_contract(contents.spec, root / "contract")
@@ -122,6 +133,22 @@ def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Ma
     return manifest
 
 
+def copy_calls(calls: Path, rounds: Path) -> None:
+    """What agents were asked and said, into `rounds/NNNN/agents/<key>/`; a key names its round (`r02a1-judge`).
+
+    What clients left in their folders beside that stays in the run's.
+    """
+    for folder in sorted(calls.iterdir()) if calls.is_dir() else []:
+        named = re.match(r"[rp](\d+)", folder.name)
+        if named is None or not folder.is_dir():
+            continue
+        destination = rounds / f"{int(named[1]):04d}" / "agents" / folder.name
+        for name in CALL_FILES:
+            if (folder / name).is_file():
+                destination.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(folder / name, destination / name)
+
+
 def _with_own_trace(root: Path, spec: Any) -> Any:
     """`spec` with its trace as a file of the artifact, so that anybody can replay it (`read_spec`)."""
     if not getattr(spec.workload, "trace", ""):
@@ -132,7 +159,7 @@ def _with_own_trace(root: Path, spec: Any) -> Any:
 
 
 def _digests(root: Path) -> dict[str, str]:
-    names = [name for name in ("runtime", "rounds", "golden", "contract") if (root / name).is_dir()]
+    names = [name for name in ("runtime", "rounds", "golden", "contract", RECORDING_DIR) if (root / name).is_dir()]
     folders = {name: digest_of(digest_tree(root / name, ignore=())) for name in names}
     files = {
         name: digest_file(root / name) for name in ("spec.yaml", "plan.json", "journal.jsonl", "checkpoints.bundle")

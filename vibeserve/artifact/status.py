@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -20,6 +21,24 @@ from vibeserve.journal import Event, JournalError, read_events
 from vibeserve.lease import Owner, lease_lines, lease_rows, living_owner
 
 _MAX_TEXT = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpentBy:
+    """Tokens and cost of one role in one round."""
+
+    round: int
+    role: str
+    model: str
+    num_requests: int
+    tokens: int
+    usd: float | None
+    """None: the model has no price"""
+
+    def line(self) -> str:
+        cost = "no price" if self.usd is None else f"{self.usd:.4f} USD"
+        asked = f"{self.num_requests} requests, {self.tokens} tokens, {cost}"
+        return f"    round {self.round} {self.role} ({self.model}): {asked}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +59,8 @@ class RunStatus:
     state: str = "stopped"
     owner: Owner | None = None
     """the process that carries it out"""
+    spent: tuple[SpentBy, ...] = ()
+    """by agents, by round and role"""
 
     def line(self, *, now_s: float) -> str:
         if self.fault:
@@ -70,7 +91,8 @@ def main(argv: Sequence[str]) -> int:
         document = {"schema_version": 1, "runs": to_data(statuses), "leases": lease_rows(lease_dir())}
         sys.stdout.write(json.dumps(document, indent=2) + "\n")
         return 0
-    lines = [*(status.line(now_s=time.time()) for status in statuses), *lease_lines(lease_dir())]
+    told = [[status.line(now_s=time.time()), *(row.line() for row in status.spent)] for status in statuses]
+    lines = [*(line for lines in told for line in lines), *lease_lines(lease_dir())]
     sys.stdout.write("\n".join(lines or [f"no run in {state}; start one with `vibeserve +target=NAME`"]) + "\n")
     return 0
 
@@ -115,7 +137,25 @@ def _status(path: Path, state: Path) -> RunStatus:
     is_finished = any(event.kind == "packaged" for event in events)
     return RunStatus(
         run=run, num_events=len(events), last_kind=last.kind, last_at_s=last.time_s, last_data=last.data, owner=owner,
-        state="running" if owner else "finished" if is_finished else "stopped",
+        state="running" if owner else "finished" if is_finished else "stopped", spent=spent_rows(events),
+    )  # fmt: skip
+
+
+def spent_rows(events: Sequence[Event]) -> tuple[SpentBy, ...]:
+    """What agents spent, by round, role and model, in the order of the rounds. A call's key names its round."""
+    groups: dict[tuple[int, str, str], list[Any]] = {}
+    for event in events:
+        if event.kind == "spend":
+            named = re.match(r"[rp](\d+)", event.data["key"])
+            key = (int(named[1]) if named else 0, event.data["role"], event.data["model"])
+            groups.setdefault(key, []).append(event.data)
+    return tuple(
+        SpentBy(
+            round=number, role=role, model=model, num_requests=len(rows),
+            tokens=sum(row["usage"]["input_tokens"] + row["usage"]["output_tokens"] for row in rows),
+            usd=None if any(row["usd"] is None for row in rows) else sum(row["usd"] for row in rows),
+        )
+        for (number, role, model), rows in sorted(groups.items())
     )  # fmt: skip
 
 

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
-from pathlib import Path
 
+from vibeserve.agents.ledger import Spend
 from vibeserve.artifact.provenance import slsa_predicate
-from vibeserve.build.runs import Run
+from vibeserve.build.authorship import authorship
+from vibeserve.build.runs import Run, spends_of
 from vibeserve.build.selection import selection_of
 from vibeserve.certification import Certification
 from vibeserve.core.documents import from_data
 from vibeserve.core.environment import Environment
-from vibeserve.core.manifest import Authorship, Manifest, RoundEntry, RoundRecord
+from vibeserve.core.manifest import Manifest, RoundEntry, RoundRecord
 from vibeserve.core.nouns import Outcome, Refusal, Role
 from vibeserve.core.spent import added, shares
 from vibeserve.hardware import identity
 from vibeserve.modalities import bundle_ref
 from vibeserve.modalities.copies import judged_by
 from vibeserve.results import goal_results
-from vibeserve.skills.assembler import ASSEMBLY_PATH
 from vibeserve.spec import ClockKind
-from vibeserve.synthesis import Entry, Search
+from vibeserve.synthesis import Search
 
 VERSIONED = ("vibeserve", "torch", "transformers", "hydra-core", "numpy")
 
 
-def make_manifest(run: Run, search: Search, result: Certification, *, workspace: Path) -> Manifest:
+def make_manifest(run: Run, search: Search, result: Certification) -> Manifest:
     """What is claimed.
 
     `certified` only where every gate of the level ran and passed and every required baseline has a headline value.
@@ -41,11 +39,12 @@ def make_manifest(run: Run, search: Search, result: Certification, *, workspace:
     return Manifest(
         target=run.plan.target, plan_id=run.plan.plan_id, status=status, level=spec.budget.level.value,
         created_at=_now(), sandbox_tier=bench_tier, hardware=identity(run.facts), not_run=not_run(run, result),
-        reasons=reasons, goals=goal_results(result.metrics, spec=spec), authorship=authorship(search, workspace),
-        metrics=result.metrics, accuracy=result.verdict.accuracy,
+        reasons=reasons, goals=goal_results(result.metrics, spec=spec),
+        authorship=authorship(search.entries, store=run.store()), metrics=result.metrics,
+        accuracy=result.verdict.accuracy,
         judged_by=judged_by(bundle_ref(spec, model_dir=run.model().path)), candidates_tried=num_candidates(search),
         audits=result.audits, selection=selection_of(search, result, spec=spec),
-        environment=_environment(run), usage=usage_of(search, result),
+        environment=_environment(run), usage=usage_of(search, result, spends=spends_of(run)),
         digests=dict(run.plan.digests) | {"weights": run.model().digest},
         provenance=_provenance(run, search),
     )  # fmt: skip
@@ -68,6 +67,8 @@ def not_run(run: Run, result: Certification) -> tuple[str, ...]:
             found.append(f"loads {', '.join(others)} (evaluation.loads=all)")
     if spec.evaluation.clock is ClockKind.fake:
         found.append("search decisions on measured time: they came from a fake clock")
+    if spec.agents.backend == "replay":
+        found.append("the search: its outcomes are those of a recording, and so are the rounds' shares of the gain")
     if spec.evaluation.window_scale != 1.0:
         found.append(f"windows of the level's length: scaled by {spec.evaluation.window_scale:g}, not quotable")
     return tuple(found)
@@ -111,35 +112,6 @@ def round_records(run: Run, search: Search) -> list[RoundRecord]:
     return records
 
 
-def authorship(search: Search, workspace: Path) -> tuple[Authorship, ...]:
-    """Lines of the winner by origin, and the share of the search's log-gain by the round that brought it.
-
-    The gain is over round 0: the scaffold's own share is 0 by definition. A tuning round's gain goes to `tuning`.
-    """
-    files = json.loads((workspace / ASSEMBLY_PATH).read_text(encoding="utf-8"))["files"]
-    lines: dict[str, int] = {}
-    for file in files:
-        lines[file["origin"]] = lines.get(file["origin"], 0) + int(file["num_lines"])
-    gains: dict[str, float] = {}
-    for entry in search.entries:
-        for origin, gain in _gain(entry):
-            gains[origin] = gains.get(origin, 0.0) + gain
-    total = sum(gains.values())
-    shares = {origin: gain / total if total > 0 else 0.0 for origin, gain in gains.items()}
-    origins = sorted({*lines, *shares})
-    return tuple(
-        Authorship(origin=origin, lines=lines.get(origin, 0), share_of_log_ratio=round(shares.get(origin, 0.0), 4))
-        for origin in origins
-    )
-
-
-def _gain(entry: Entry) -> Iterator[tuple[str, float]]:
-    record = entry.record
-    headline = record.decision.headline if record.decision else None
-    if record.outcome is Outcome.ACCEPTED and headline is not None and record.candidate is not None:
-        yield record.candidate.origin, math.log(headline.ratio)
-
-
 def num_candidates(search: Search) -> int:
     """Every candidate that was offered for judgement, tuning variants included: how often the search looked."""
     return sum(
@@ -148,15 +120,30 @@ def num_candidates(search: Search) -> int:
     )
 
 
-def usage_of(search: Search, result: Certification) -> dict[str, float]:
-    """Tokens and money, seconds of rounds and certification, and what of them went to measuring and to the gates."""
+def usage_of(search: Search, result: Certification, *, spends: Sequence[Spend] = ()) -> dict[str, float]:
+    """Tokens and money of agents; seconds of rounds and certification, and what of them was measuring and gates."""
     wall_s = sum(entry.record.seconds for entry in search.entries) + result.seconds
     spent = added([*(entry.spent for entry in search.entries), result.spent])
     discarded = sum(entry.num_discarded for entry in search.entries) + result.num_discarded
     return {
-        "tokens": 0.0, "usd": 0.0, "wall_s": round(wall_s, 1), "device_s": spent.get("windows", 0.0),
+        **spent_by_agents(spends), "wall_s": round(wall_s, 1), "device_s": spent.get("windows", 0.0),
         **shares(spent, wall_s=wall_s), **{f"{name}_s": value for name, value in spent.items()},
         "num_discarded_pairs": float(discarded),
+    }  # fmt: skip
+
+
+def spent_by_agents(spends: Sequence[Spend]) -> dict[str, float]:
+    """Tokens and USD, together and by role. `unpriced_tokens` are those of models without a price: they are in no
+    sum of money."""
+    roles = sorted({spend.role for spend in spends})
+    by_role = {
+        f"{role}_tokens": float(sum(spend.usage.tokens for spend in spends if spend.role == role)) for role in roles
+    }
+    unpriced = float(sum(spend.usage.tokens for spend in spends if spend.usd is None))
+    return {
+        "tokens": float(sum(spend.usage.tokens for spend in spends)),
+        "usd": round(sum(spend.usd or 0.0 for spend in spends), 6), **by_role,
+        **({"unpriced_tokens": unpriced} if unpriced else {}),
     }  # fmt: skip
 
 

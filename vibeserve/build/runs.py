@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from vibeserve.agents import ImplementerAgent, JudgeAgent, PlannerAgent, get_agents
+from vibeserve.agents import Agents, PlannerAgent
+from vibeserve.agents.ledger import Spend
+from vibeserve.agents.sandboxed import ToolSandbox
+from vibeserve.agents.team import SPEND, AgentSetting, make_agents, visible_skills
 from vibeserve.benchmark.clock import make_clock
 from vibeserve.certification import certify_extent
 from vibeserve.checkpoint import CheckpointStore
+from vibeserve.core.documents import from_data
 from vibeserve.core.paths import cache_dir, data_dir, state_dir
 from vibeserve.errors import BudgetError
 from vibeserve.hardware import HardwareFacts
@@ -20,6 +25,7 @@ from vibeserve.roles.evaluator import Evaluator
 from vibeserve.roles.judge import Judge
 from vibeserve.roles.workbench import Workbench
 from vibeserve.rounds import Team
+from vibeserve.service.launch import thread_environment
 from vibeserve.skills import Skill, load_scaffold, load_skills
 from vibeserve.weights import ModelDir, materialise
 
@@ -36,6 +42,8 @@ class Run:
     lease: Lease
     started_s: float
     """`lease.monotonic()` when this process got the run: the budget's wall time counts from here"""
+    search_until_s: float = math.inf
+    """of `lease.monotonic()`: the search leaves what comes after it to certification"""
 
     @property
     def run_id(self) -> str:
@@ -62,19 +70,36 @@ class Run:
     def team(self) -> tuple[Team, PlannerAgent]:
         """The roles of the search, and the planner that directs them."""
         bench, skills = self.bench("synthesize"), self.skills()
-        planner, implementer, reviewer = get_agents(
-            self.plan.spec.agents, search=self.plan.spec.search, scaffold=bench.scaffold, skills=skills
-        )
-        return self._team(bench, implementer, reviewer, skills), planner
+        agents = make_agents(self._setting(bench, skills))
+        return self._team(bench, agents, skills), agents.planner
 
-    def _team(self, bench: Workbench, implementer: ImplementerAgent, reviewer: JudgeAgent, skills: list[Skill]) -> Team:
+    def _setting(self, bench: Workbench, skills: list[Skill]) -> AgentSetting:
+        plan = self.plan
+        sandbox = ToolSandbox(
+            host=bench.host, tier=bench.tier, resources=bench.resources, cpus=plan.engine_cpus,
+            allow_engines=tuple(plan.spec.allow_engines), env=thread_environment(plan.threads),
+            model_dir=bench.model.path,
+        )  # fmt: skip
+        return AgentSetting(
+            plan=plan, skills=skills, skills_dir=data_dir("skills"), scaffold=bench.scaffold,
+            model_dir=bench.model.path, folder=self.folder, journal=self.journal, sandbox=sandbox,
+            progress=self.progress, remaining_s=lambda: self.search_until_s - self.lease.monotonic(),
+        )  # fmt: skip
+
+    def _team(self, bench: Workbench, agents: Agents, skills: list[Skill]) -> Team:
         clock = make_clock(self.plan.spec.evaluation.clock, metrics=bench.metrics)
         evaluator = Evaluator(bench, clock, progress=self.progress)
         return Team(
-            bench=bench, judge=Judge(bench), evaluator=evaluator, clock=clock, implementer=implementer,
-            reviewer=reviewer, scaffold=load_scaffold(bench.scaffold), skills=skills, store=self.store(),
+            bench=bench, judge=Judge(bench), evaluator=evaluator, clock=clock, implementer=agents.implementer,
+            reviewer=agents.judge, explainer=agents.evaluator, scaffold=load_scaffold(bench.scaffold),
+            skills=visible_skills(skills, has_components=self.plan.spec.skills.components), store=self.store(),
             progress=self.progress, run_id=self.run_id, monotonic=self.lease.monotonic,
         )  # fmt: skip
+
+
+def spends_of(run: Run) -> list[Spend]:
+    """What agents spent, request by request."""
+    return [from_data(Spend, event.data) for event in run.journal.events(SPEND)]
 
 
 def run_id_of(plan: Plan) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vibeserve.accuracy import refuse_unproven, try_faults
+from vibeserve.agents import PlannerAgent
 from vibeserve.artifact import Contents, package
 from vibeserve.benchmark import RealClock, headroom
 from vibeserve.benchmark.environment import environment, read_machine
@@ -19,14 +20,15 @@ from vibeserve.core.documents import from_data, to_data
 from vibeserve.lease import Lease
 from vibeserve.modalities import bundle_ref
 from vibeserve.plan import plan_document
+from vibeserve.recordings import read_recording, recording_folder, replay, write_recording
 from vibeserve.resolution import Resolved, load_rivals, num_interleaved, resolve_baselines
 from vibeserve.results import WINNER
 from vibeserve.roles.evaluator import Evaluator
 from vibeserve.roles.judge import Judge
-from vibeserve.rounds import Checkpoint
+from vibeserve.rounds import Checkpoint, Team
 from vibeserve.seeds import get_seed, scaffold_settings
 from vibeserve.skills import target_facts
-from vibeserve.synthesis import restore, synthesize
+from vibeserve.synthesis import Search, restore, synthesize
 
 HEADROOM_EVENTS_PER_S = 500.0
 """above the tokens that one core decodes of the smallest model here; the stub streams twice as many"""
@@ -125,17 +127,27 @@ class Bodies:
         rows = [from_data(Resolved, row) for row in context.upstream["baselines"].document]
         kept_s = certify_estimate_s(run.plan, num_rivals=num_interleaved(rows, declared=spec.baseline))
         spent_s = sum(float(event.data["record"]["seconds"]) for event in run.journal.events("round"))
-        scaffold = team.bench.scaffold
-        settings = scaffold_settings(spec, scaffold=scaffold)
-        search = synthesize(
-            team, planner=planner,
-            seed=get_seed(spec.seed, scaffold=scaffold, settings=settings, pins=spec.search.pins),
-            facts=target_facts(spec, cpu_flags=run.facts.cpu_flags), journal=run.journal,
-            deadline_s=run.started_s + spec.budget.wall_s - spent_s - kept_s, monotonic=run.lease.monotonic,
-        )  # fmt: skip
+        run.search_until_s = run.started_s + spec.budget.wall_s - spent_s - kept_s
+        search = self._replayed(team) if spec.agents.backend == "replay" else self._searched(team, planner)
         assert search.incumbent is not None
         run.journal.append("synthesized", {"winner": search.incumbent.candidate.candidate_id})
         return StepResult(document={"winner": to_data(search.incumbent), "num_rounds": len(search.entries)})
+
+    def _searched(self, team: Team, planner: PlannerAgent) -> Search:
+        run, spec = self._run, self._run.plan.spec
+        scaffold = team.bench.scaffold
+        settings = scaffold_settings(spec, scaffold=scaffold)
+        return synthesize(
+            team, planner=planner,
+            seed=get_seed(spec.seed, scaffold=scaffold, settings=settings, pins=spec.search.pins),
+            facts=target_facts(spec, cpu_flags=run.facts.cpu_flags), journal=run.journal,
+            deadline_s=run.search_until_s, monotonic=run.lease.monotonic,
+        )  # fmt: skip
+
+    def _replayed(self, team: Team) -> Search:
+        folder = recording_folder(Path(self._run.plan.spec.agents.recording).expanduser())
+        recording = read_recording(folder, target=self._run.plan.target)
+        return replay(team, recording, folder=folder, journal=self._run.journal)
 
     def certify(self, context: StepContext) -> StepResult:
         run = self._run
@@ -165,10 +177,15 @@ class Bodies:
         result = from_data(Certification, context.upstream["certify"].document)
         workspace = fresh_folder(context.work_dir / "workspace")
         run.store().checkout(search.incumbent.candidate.commit, workspace)
+        recording = fresh_folder(context.work_dir / "recording")
+        write_recording(
+            recording, entries=search.entries, store=run.store(), target=run.plan.target, plan_id=run.plan.plan_id
+        )
         contents = Contents(
-            manifest=make_manifest(run, search, result, workspace=workspace), spec=run.plan.spec,
+            manifest=make_manifest(run, search, result), spec=run.plan.spec,
             plan=plan_document(run.plan), workspace=workspace, rounds=round_records(run, search), golden=result.golden,
-            checkpoints=run.store(), run=run.run_id, threads=run.plan.threads,
+            checkpoints=run.store(), run=run.run_id, threads=run.plan.threads, recording=recording,
+            calls=run.folder / "agents",
         )  # fmt: skip
         packaged = package(contents, out_dir=run.project / run.plan.spec.out_dir, journal=run.journal)
         return StepResult(document={"path": str(packaged.path), "sha256sums": packaged.sums_digest})

@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     parts = [check.name for check in checks if check.is_ok and check.spec is None]
     if arguments.is_deep and parts:
         raise SpecError(f"'{parts[0]}' is a part of targets and no target", hint="vibeserve list")
-    documents = [check.document() for check in checks]
+    documents = [{**check.document(), "notes": notes_of(check)} for check in checks]
     if not arguments.is_json:
         _tell(checks)
     code = 0 if all(check.is_ok for check in checks) else SpecError.exit_code

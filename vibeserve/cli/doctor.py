@@ -23,6 +23,11 @@ NEEDED_DISK_GIB = 4.0
 NEEDED_PEERS = ("transformers", "transformers_cb")
 """what `baseline=required` measures"""
 
+AGENT_CLIENTS = {
+    "codex": "@openai/codex", "claude": "@anthropic-ai/claude-code", "gemini": "@google/gemini-cli",
+    "opencode": "opencode-ai",
+}  # fmt: skip
+"""client -> its npm package"""
 BUSY_PERCENT = 20.0
 """share of the last ten seconds in which something waited for a CPU; windows that begin above it are discarded"""
 
@@ -49,7 +54,7 @@ def main(argv: list[str]) -> int:
     from vibeserve.hardware import probe
 
     facts = probe()
-    findings = [*_software(), *_machine(facts), *_walls(), *_peers()]
+    findings = [*_software(), *_machine(facts), *_walls(), *_peers(), *_agents()]
     is_ok = all(finding.state is not State.MISSING for finding in findings)
     if arguments.is_json:
         write_json({"schema_version": 1, "ok": is_ok, "hardware": facts, "checks": findings})
@@ -80,8 +85,10 @@ def _tool(name: str, why: str, advice: str, *, state: State = State.WARNING) -> 
 
 
 def _machine(facts: HardwareFacts) -> Iterator[Finding]:
-    from vibeserve.core.paths import cache_dir
+    from vibeserve.core.paths import cache_dir, lease_dir
     from vibeserve.hardware import measure_bandwidth_gb_s, resolve_cpus
+    from vibeserve.lease import DeviceLease, devices_of
+    from vibeserve.progress import LineProgress
     from vibeserve.spec import Hardware
 
     engine, client = resolve_cpus(Hardware(name="cpu"), facts)
@@ -92,7 +99,11 @@ def _machine(facts: HardwareFacts) -> Iterator[Finding]:
     else:
         yield Finding(name="cores", state=State.OK, detail=f"server {len(engine)}, load generator {len(client)}")
     yield Finding(name="memory", state=State.OK, detail=f"{facts.memory_gib:.1f} GiB")
-    bandwidth = measure_bandwidth_gb_s(engine)
+    # whoever measures now is neither disturbed by this reading nor disturbs it
+    run = f"doctor-{os.getpid()}"
+    devices = devices_of(Hardware(name="cpu"), facts)
+    with DeviceLease(devices, root=lease_dir(), run=run, progress=LineProgress(sys.stderr)).exclusive("read bandwidth"):
+        bandwidth = measure_bandwidth_gb_s(engine)
     yield Finding(name="bandwidth", state=State.OK, detail=f"{bandwidth:.1f} GB/s read by the engine's CPUs")
     yield Finding(name="huge pages", state=State.OK, detail=facts.transparent_huge_pages or "none")
     yield _pressure()
@@ -160,3 +171,19 @@ def _peers() -> Iterator[Finding]:
             state = State.MISSING if name in NEEDED_PEERS else State.WARNING
             advice = peer.install_command
             yield Finding(name=f"peer {name}", state=state, detail="not installed", next=advice)
+
+
+def _agents() -> Iterator[Finding]:
+    """Clients of command-line agents: nothing needs them but `agents=NAME`."""
+    from vibeserve.agents.clients.program import find_program
+    from vibeserve.errors import AgentInfraError
+
+    for name, package in AGENT_CLIENTS.items():
+        try:
+            program = find_program(name, install=f"npm install -g {package}")
+        except AgentInfraError as error:
+            install = str(error).rpartition("next: ")[2]
+            detail = f"not installed; only agents={name} needs it: {install}"
+            yield Finding(name=f"agent {name}", state=State.OK, detail=detail)
+        else:
+            yield Finding(name=f"agent {name}", state=State.OK, detail=program.argv[-1])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from vibeserve.agents.preflight import preflight, preflight_lines
 from vibeserve.core.nouns import METRICS, Direction
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     yield from _floors(plan)
     yield from _ratios(plan)
     yield from _cost(plan)
+    yield from _agents(plan)
     yield f"  budget      level {budget.level.name}, {budget.rounds} rounds, {budget.wall_s / 60:.0f} minutes at most"
     steps = ", ".join(f"{step.name} {step.minutes:.1f}" for step in plan.steps)
     yield f"  minutes     about {plan.minutes:.0f}: {steps}"
@@ -118,13 +120,21 @@ def _cost(plan: Plan) -> Iterator[str]:
         return
     price = plan.spec.hardware.usd_per_hour
     usd = "not priced" if cost.usd is None else f"{cost.usd:.2f} USD at {price:g} USD a device-hour"
-    agents = f"agents at most {cost.agents_usd:.2f} USD" if cost.agents_usd else "agents 0 USD"
+    asks = preflight(plan.spec) is not None
+    none = "agents without a cap in USD" if asks else "agents 0 USD"
+    agents = f"agents at most {cost.agents_usd:.2f} USD" if cost.agents_usd else none
     yield f"  cost        {cost.device_hours:.2f} device-hours, {usd}; {agents}"
     if cost.break_even_requests is not None:
         number = f"{cost.break_even_requests / MILLION:.3g} million requests at this price"
         yield f"  break-even  pays back after {number}; {cost.break_even}"
     elif cost.usd is not None:
         yield f"  break-even  {cost.break_even}"
+
+
+def _agents(plan: Plan) -> Iterator[str]:
+    found = preflight(plan.spec)
+    if found is not None:
+        yield from preflight_lines(found, rounds=plan.spec.budget.rounds)
 
 
 def number(value: float) -> str:

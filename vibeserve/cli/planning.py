@@ -17,9 +17,11 @@ def main(argv: list[str]) -> int:
     parser = VerbParser("plan", description="What a target would need, reach at best and cost. Spends nothing.")
     parser.add_argument("words", nargs="*", metavar="NAME [OVERRIDE ...]", help="a target, GROUP=OPTION, KEY=VALUE")
     arguments = parser.parse_intermixed_args(argv)
+    from vibeserve.agents.preflight import preflight
     from vibeserve.cli.plan_text import ceiling_rows, placement_lines, plan_lines
     from vibeserve.config import compose_spec
     from vibeserve.config.compose import placing
+    from vibeserve.core.documents import to_data
     from vibeserve.plan import plan_document
 
     # a bare word is a target's name; everything else is an override, as for a build
@@ -28,7 +30,7 @@ def main(argv: list[str]) -> int:
     with placing(overrides):
         plan = _plan(spec)
     if arguments.is_json:
-        write_json(plan_document(plan))
+        write_json({**plan_document(plan), "agents": to_data(preflight(spec))})
         return 0
     for line in plan_lines(plan):
         write(line)

@@ -10,6 +10,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("plan", "vibeserve.cli.planning:main", "what a target would do and cost; spends nothing"),
     ("doctor", "vibeserve.cli.doctor:main", "what this machine offers, and what is missing"),
     ("status", "vibeserve.artifact.commands:status", "how far the runs of this repository are"),
+    ("inbox", "vibeserve.cli.inbox:main", "answer what a run asks of a person or another tool (agents=external)"),
     ("serve", "vibeserve.artifact.commands:serve", "start the runtime of an artifact"),
     ("verify", "vibeserve.artifact.commands:verify", "re-check the claim of an artifact"),
     ("sign", "vibeserve.artifact.commands:sign", "sign an artifact with an OpenSSH key"),

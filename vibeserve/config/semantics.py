@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from vibeserve.config.agent_rules import agent_problems
 from vibeserve.config.bounds import bound_problems
 from vibeserve.config.contract_rules import contract_problems
 from vibeserve.config.own_files import absent_files, goal_metrics, has_own_workload, workload_fault
@@ -71,6 +72,7 @@ def _rules(spec: Spec) -> list[str]:
         *workload_problems(spec.workload, model=spec.model, is_own=has_own_workload(spec)),
         *_limits(spec),
         *contract_problems(spec),
+        *agent_problems(spec),
         *_baselines(spec),
         *unused_values(spec),
         *workload_fault(spec),

@@ -200,6 +200,8 @@ class Proposal:
     skills: tuple[str, ...] = ()
     card: str = ""
     """the card that this proposal adds or tunes"""
+    invariants: tuple[str, ...] = ()
+    """what must stay true of the runtime"""
     variants: tuple[dict[str, float | int | str | bool], ...] = ()
     """tuning: parameter sets to halve successively before the best one is offered; empty = `parameters` alone"""
 
@@ -269,6 +271,8 @@ class Round:
     refused_attempts: tuple[RefusedAttempt, ...] = ()
     """those before the last one, in order"""
     seconds: float = 0.0
+    analysis: str = ""
+    """what the evaluator's agent made of the measurements; it decides nothing"""
 
     @property
     def is_refused(self) -> bool:

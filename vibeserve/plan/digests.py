@@ -27,6 +27,7 @@ def input_digests(spec: Spec, *, facts: HardwareFacts | None) -> dict[str, str]:
         "lock": digest_of(dict(_installed())),
         "model": model_digest(spec),
         "target": target_digest(spec),
+        **({"recording": recording_digest(spec)} if spec.agents.recording else {}),
         "hardware": digest_of(identity(facts) if facts else declared_identity(spec.hardware)),
     }
 
@@ -66,6 +67,18 @@ def target_digest(spec: Spec) -> str:
     if spec.workload.trace:
         files["workload.trace"] = digest_file(_trace_path(spec))
     return digest_of(files)
+
+
+def recording_digest(spec: Spec) -> str:
+    """Digest of the search that is replayed: its folder's files."""
+    folder = Path(spec.agents.recording).expanduser()
+    if not folder.is_dir():
+        raise SpecError(
+            f"agents.recording: no folder {folder.resolve()}",
+            hint="name an artifact, such as artifacts/smollm2_cpu/latest",
+        )
+    inner = folder / "recording"
+    return digest_of(digest_tree(inner if inner.is_dir() else folder))
 
 
 def _place(path: Path, roots: list[Path]) -> str:

@@ -93,7 +93,7 @@ def _mounts(wall: Wall) -> list[tuple[Path, list[str]]]:
     read_only = [*interpreter_prefixes(python), *wall.read_only]
     if not any(wall.workdir.is_relative_to(path) for path in (*read_only, *wall.writable)):
         read_only.append(wall.workdir)
-    mounts = [(path, _bind("--ro-bind", path)) for path in read_only]
+    mounts = [(path, _bind("--ro-bind", path)) for path in (*read_only, *wall.sockets)]
     mounts += [(path, _bind("--bind", path)) for path in wall.writable]
     for site in site_folders(python):
         visible = visible_entries(site, wall.hidden_modules)

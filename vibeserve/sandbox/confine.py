@@ -16,8 +16,12 @@ import signal
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vibeserve.sandbox.tree import kill_all
+
+if TYPE_CHECKING:
+    from vibeserve.sandbox.connects import Broker
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 36, 24, 38
 _CANNOT_CONFINE = 125
@@ -42,6 +46,9 @@ class Confinement:
     writable: list[str]
     bind_ports: list[int] | None
     local_sockets: bool
+    connect_ports: list[int]
+    """on 127.0.0.1; these and `connect_sockets` are all that may be connected to"""
+    connect_sockets: list[str]
 
 
 def _prctl(option: int, value: int) -> None:
@@ -74,7 +81,7 @@ def kill_me_first(pid: int) -> None:
         file.write_text(str(max(int(file.read_text(encoding="ascii")), _OOM_SCORE)), encoding="ascii")
 
 
-def confine(task: Confinement) -> None:
+def confine(task: Confinement, broker: Broker | None) -> None:
     """Give up, in this order, what the next step does not need any more."""
     from vibeserve.sandbox import landlock, seccomp
 
@@ -94,7 +101,14 @@ def confine(task: Confinement) -> None:
         read_only=[*task.read_only, *own], list_only=task.list_only, writable=task.writable, bind_ports=task.bind_ports
     )
     is_scoped = landlock.abi() >= landlock.ABI_SCOPES
-    seccomp.load(seccomp.program(own_namespaces=False, local_sockets=task.local_sockets, signals_scoped=is_scoped))
+    program = seccomp.program(
+        own_namespaces=False, local_sockets=task.local_sockets, signals_scoped=is_scoped,
+        asks_connects=broker is not None,
+    )  # fmt: skip
+    if broker is None:
+        seccomp.load(program)
+    else:
+        broker.load(program)
 
 
 def default_signals() -> None:
@@ -104,12 +118,12 @@ def default_signals() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _execute(task: Confinement) -> None:
+def _execute(task: Confinement, broker: Broker | None) -> None:
     """In the forked child: never returns."""
     default_signals()
     try:
         os.setsid()
-        confine(task)
+        confine(task, broker)
         os.execvpe(task.argv[0], task.argv, task.env)
     except OSError as error:
         os.write(2, f"wall: cannot start {task.argv[0]}: {error}\n".encode())
@@ -140,6 +154,15 @@ def _reap() -> tuple[int, int] | None:
     return (pid, status) if pid != 0 else None
 
 
+def _make_broker(task: Confinement) -> Broker | None:
+    """Who makes the connections of the inside; None where it may make none."""
+    if not (task.is_walled and (task.connect_ports or task.connect_sockets)):
+        return None
+    from vibeserve.sandbox.connects import Broker, Destinations
+
+    return Broker(Destinations(ports=tuple(task.connect_ports), sockets=tuple(task.connect_sockets)))
+
+
 def main() -> None:
     """Run the command of the document on standard input."""
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
@@ -151,10 +174,13 @@ def main() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != task.parent:
         os._exit(128 + signal.SIGTERM)
+    broker = _make_broker(task)
     child = os.fork()
     if child == 0:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
-        _execute(task)
+        _execute(task, broker)
+    if broker is not None:
+        broker.serve_in_thread()
     code = _supervise(child)
     kill_all(os.getpid())
     os._exit(code)

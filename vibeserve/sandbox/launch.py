@@ -66,7 +66,7 @@ def run(argv: Sequence[str], *, wall: Wall, log: Path, timeout_s: float) -> Fini
 
 
 def _check_paths(wall: Wall) -> None:
-    named = (wall.workdir, *wall.read_only, *wall.writable, *wall.resources.devices)
+    named = (wall.workdir, *wall.read_only, *wall.writable, *wall.sockets, *wall.resources.devices)
     missing = [str(path) for path in named if not path.exists()]
     if missing:
         raise InfraError(f"the wall names paths that do not exist: {', '.join(missing)}")
@@ -268,7 +268,7 @@ def _confinement(argv: Sequence[str], *, wall: Wall, scratch: Path, tree_id: str
     command = list(argv) if shadow is None else [shadow.translate(argument) for argument in argv]
     env = wall_environment(wall, tmp=tmp, tree_id=tree_id)
     read_only, list_only = landlock_paths(wall) if is_walled else ((), ())
-    has_tcp_rules = not wall.local_sockets
+    bindable = [port for port in (wall.bind_port, *wall.loopback_ports) if port]
     return Confinement(
         argv=command,
         env=env if shadow is None else shadow.environment(env),
@@ -280,8 +280,10 @@ def _confinement(argv: Sequence[str], *, wall: Wall, scratch: Path, tree_id: str
         read_only=[*map(str, read_only), str(scratch / "python")],
         list_only=[str(path) for path in list_only],
         writable=[str(path) for path in (*wall.writable, *wall.resources.devices, tmp)] + list(_DEVICES),
-        bind_ports=[wall.bind_port] if has_tcp_rules and wall.bind_port else [] if has_tcp_rules else None,
+        bind_ports=None if wall.local_sockets else bindable,
         local_sockets=wall.local_sockets,
+        connect_ports=list(wall.loopback_ports),
+        connect_sockets=[str(path) for path in wall.sockets],
     )
 
 

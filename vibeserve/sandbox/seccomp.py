@@ -13,10 +13,10 @@ import os
 import struct
 
 _LD, _JEQ, _JGE, _JSET, _AND, _RET = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
-_ALLOW, _ERRNO, _KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
+_ALLOW, _ERRNO, _KILL_PROCESS, _ASK = 0x7FFF0000, 0x00050000, 0x80000000, 0x7FC00000
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 _NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
-_AF_UNIX, _AF_INET, _AF_INET6, _SOCK_STREAM, _TYPE_MASK = 1, 2, 10, 1, 0xF
+_AF_UNIX, _AF_INET, _AF_INET6, _SOCK_STREAM, _SOCK_SEQPACKET, _TYPE_MASK = 1, 2, 10, 1, 5, 0xF
 
 # name -> (x86_64, aarch64)
 # fmt: off
@@ -63,6 +63,8 @@ _SIGNALS = {
 # fmt: on
 _CLONE, _CLONE3, _SOCKET, _PRLIMIT, _SETAFFINITY = (56, 220), (435, 435), (41, 198), (302, 261), (203, 122)
 _SETSCHEDULER = (144, 119)
+_CONNECT, _SOCKETPAIR, _PRCTL, _SECCOMP = (42, 203), (53, 199), (157, 167), (317, 277)
+_PR_SET_DUMPABLE = 4
 _SENDS = {"sendto": ((44, 206), 3), "sendmsg": ((46, 211), 2), "sendmmsg": ((307, 269), 3)}
 """name -> (numbers, which argument holds the flags)"""
 _MSG_FASTOPEN = 0x20000000  # connects on its way, past Landlock's rule on connect(2)
@@ -94,13 +96,15 @@ def _argument(index: int) -> bytes:
     return _instruction(_LD, _ARGUMENTS + 8 * index)
 
 
-def _socket_rule(families: tuple[int, ...]) -> bytes:
-    """Allow streams of the internet families in `families`, and AF_UNIX whole if named; everything else is EACCES."""
+def _socket_rule(*, local_sockets: bool, asks: bool) -> bytes:
+    """Allow streams of the internet families, AF_UNIX whole with `local_sockets`, and unix streams where every connect
+    is asked for; everything else is EACCES."""
     allow, refuse = _instruction(_RET, _ALLOW), _return_errno(errno.EACCES)
-    body = b""
-    if _AF_UNIX in families:
-        body += _argument(0) + _instruction(_JEQ, _AF_UNIX, jump_false=1) + allow
-    body += _argument(0)
+    body = _argument(0)
+    if local_sockets:
+        body += _instruction(_JEQ, _AF_UNIX, jump_false=1) + allow
+    if asks:
+        body += _instruction(_JEQ, _AF_UNIX, jump_true=2)
     body += _instruction(_JEQ, _AF_INET, jump_true=1) + _instruction(_JEQ, _AF_INET6, jump_false=5)
     # protocol must be 0 or IPPROTO_TCP: Landlock's port rules do not cover MPTCP
     body += _argument(1) + _instruction(_AND, _TYPE_MASK) + _instruction(_JEQ, _SOCK_STREAM, jump_false=2)
@@ -108,14 +112,29 @@ def _socket_rule(families: tuple[int, ...]) -> bytes:
     return body + refuse + allow
 
 
+_PAIR_RULE = (
+    _argument(1)
+    + _instruction(_AND, _TYPE_MASK)
+    + _instruction(_JEQ, _SOCK_STREAM, jump_true=2)
+    + _instruction(_JEQ, _SOCK_SEQPACKET, jump_true=1)
+    + _return_errno(errno.EACCES)
+)
+
+
 def program(
-    *, own_namespaces: bool, own_network: bool = True, local_sockets: bool = False, signals_scoped: bool = True
+    *,
+    own_namespaces: bool,
+    own_network: bool = True,
+    local_sockets: bool = False,
+    signals_scoped: bool = True,
+    asks_connects: bool = False,
 ) -> bytes:
     """The filter as an array of `struct sock_filter`.
 
     `own_namespaces` (tier A): System V memory, files and signals are left to the namespaces, and so are sockets with
     `own_network`. Otherwise only TCP sockets, plus AF_UNIX with `local_sockets`; modes and times of files keep what
-    they are; without Landlock's signal scope no signal can be sent at all.
+    they are; without Landlock's signal scope no signal can be sent at all. With `asks_connects` a listener decides on
+    every connect(2) (`connects`): the filter must be loaded by `load_with_listener`.
     """
     arch, column = _AUDIT_ARCH[os.uname().machine]
     code = _instruction(_LD, _ARCH) + _instruction(_JEQ, arch, jump_true=1) + _instruction(_RET, _KILL_PROCESS)
@@ -134,7 +153,7 @@ def program(
         code += b"".join(_if_number(number, _return_errno(answer)) for number in group if number is not None)
     code += _conditional_rules(column)
     if not (own_namespaces and own_network):
-        code += _network_rules(column, local_sockets=local_sockets)
+        code += _network_rules(column, local_sockets=local_sockets, asks=asks_connects)
     return code + _instruction(_RET, _ALLOW)
 
 
@@ -148,10 +167,17 @@ def _conditional_rules(column: int) -> bytes:
     return code + _if_number(_PRLIMIT[column], others + _RELOAD)
 
 
-def _network_rules(column: int, *, local_sockets: bool) -> bytes:
+def _network_rules(column: int, *, local_sockets: bool, asks: bool) -> bytes:
     """On a network that is not the tree's own."""
-    families = (_AF_UNIX, _AF_INET, _AF_INET6) if local_sockets else (_AF_INET, _AF_INET6)
-    code = _if_number(_SOCKET[column], _socket_rule(families))
+    code = _if_number(_SOCKET[column], _socket_rule(local_sockets=local_sockets, asks=asks))
+    if not local_sockets:
+        # a datagram can be sent from a pair to any socket file of the host
+        code += _if_number(_SOCKETPAIR[column], _PAIR_RULE + _RELOAD)
+    if asks:
+        code += _if_number(_CONNECT[column], _instruction(_RET, _ASK))
+        # success without effect: the listener could not read the address of a process that makes itself undumpable
+        option = _argument(0) + _instruction(_JEQ, _PR_SET_DUMPABLE, jump_false=1) + _return_errno(0)
+        code += _if_number(_PRCTL[column], option + _RELOAD)
     for numbers, place in _SENDS.values():
         flags = _argument(place) + _instruction(_JSET, _MSG_FASTOPEN, jump_false=1) + _return_errno(errno.EPERM)
         code += _if_number(numbers[column], flags + _RELOAD)
@@ -167,3 +193,17 @@ def load(filter_program: bytes) -> None:
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, descriptor, 0, 0) != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"cannot install the seccomp filter: {os.strerror(code)}")
+
+
+def load_with_listener(filter_program: bytes) -> int:
+    """The same; returns the descriptor at which the filter's questions arrive (seccomp_unotify(2))."""
+    buffer = ctypes.create_string_buffer(filter_program, len(filter_program))
+    descriptor = struct.pack("HxxxxxxP", len(filter_program) // 8, ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None, use_errno=True)
+    SECCOMP_SET_MODE_FILTER, NEW_LISTENER, WAIT_KILLABLE = 1, 1 << 3, 1 << 5
+    number = _SECCOMP[_AUDIT_ARCH[os.uname().machine][1]]
+    listener = int(libc.syscall(number, SECCOMP_SET_MODE_FILTER, NEW_LISTENER | WAIT_KILLABLE, descriptor))
+    if listener < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"cannot install the seccomp filter with its listener: {os.strerror(code)}")
+    return listener

@@ -34,11 +34,16 @@ class Wall:
     """importable top-level names that site-packages must not offer, with their metadata"""
     isolate_network: bool = True
     """tier A: a network namespace with a loopback and nothing else. False: the host's network, for `serve`, of which
-    only TCP is left. Tier B has the host's network always: it binds `bind_port` only and connects to nothing"""
+    only TCP is left. Tier B has the host's network always: it binds `bind_port` and `loopback_ports` only, and connects
+    to nothing but `loopback_ports` and `sockets`"""
     bind_port: int = 0
     """tier B: the one TCP port that may be bound; 0 = none"""
     local_sockets: bool = False
     """tier B: unix sockets and loopback connects stay open, for stock engines that talk to their own processes"""
+    loopback_ports: tuple[int, ...] = ()
+    """tier B: TCP ports that may be bound, and connected to on 127.0.0.1 (tier A has a loopback of its own)"""
+    sockets: tuple[Path, ...] = ()
+    """unix stream sockets of the controller's that may be connected to"""
     cpus: tuple[int, ...] = ()
     """affinity, which the inside cannot widen; empty = as the caller's"""
     env: Mapping[str, str] = field(default_factory=dict)
@@ -46,8 +51,10 @@ class Wall:
     resources: Resources = field(default_factory=Resources)
 
     def __post_init__(self) -> None:
-        for path in (self.workdir, *self.read_only, *self.writable, *self.resources.devices):
+        for path in (self.workdir, *self.read_only, *self.writable, *self.sockets, *self.resources.devices):
             assert path.is_absolute(), f"a wall takes absolute paths, not {path}"
+        is_named = bool(self.loopback_ports or self.sockets)
+        assert not (self.local_sockets and is_named), "local_sockets leaves every destination open: name none"
 
 
 def wall_environment(wall: Wall, *, tmp: Path, tree_id: str) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from vibeserve.spec.agents import (
     BACKENDS,
+    DEFAULT_MODELS,
     MODEL_FREE,
     ROLES,
     UNMETERED,
@@ -37,6 +38,7 @@ from vibeserve.spec.model import (
 
 __all__ = [
     "BACKENDS",
+    "DEFAULT_MODELS",
     "MISSING",
     "MODEL_FREE",
     "ROLES",

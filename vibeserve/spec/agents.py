@@ -8,6 +8,8 @@ ROLES = ("planner", "implementer", "judge", "evaluator")
 BACKENDS = ("playbook", "openai", "codex", "claude", "command", "external", "replay")
 MODEL_FREE = ("playbook", "replay")
 """back ends that ask no model at all"""
+DEFAULT_MODELS = {"openai": "gpt-6.2-sol", "codex": "gpt-6.2-sol", "claude": "claude-sonnet-5-5"}
+"""where none is declared"""
 UNMETERED = (*MODEL_FREE, "external")
 """back ends whose requests to a model, if any, are not ours to count"""
 
@@ -81,7 +83,7 @@ class Agents:
     mailbox: str = ""
     """external: folder of the mailbox; empty = the run's own"""
     recording: str = ""
-    """replay: an artifact, or a recording that `vibeserve record` wrote"""
+    """replay: an artifact, or a copy of its folder `recording`"""
     price: Price = field(default_factory=Price)
     command: Command = field(default_factory=Command)
     planner: Agent = field(default_factory=Agent)
@@ -123,8 +125,9 @@ def resolve_role(declared: Agents, role: str) -> RoleAgent:
     # a role with a back end of its own has a model, an address and a key of its own, too
     is_other = bool(own.backend) and own.backend != declared.backend
     shared = Agents(backend=own.backend) if is_other else declared
+    backend = own.backend or shared.backend
     return RoleAgent(
-        role=role, backend=own.backend or shared.backend, model=own.model or shared.model,
+        role=role, backend=backend, model=own.model or shared.model or DEFAULT_MODELS.get(backend, ""),
         effort=own.effort or shared.effort, base_url=own.base_url or shared.base_url,
         api_key_env=own.api_key_env or shared.api_key_env, max_tokens=own.max_tokens, max_usd=own.max_usd,
         timeout_s=own.timeout_s or declared.timeout_s, max_turns=own.max_turns or declared.max_turns,

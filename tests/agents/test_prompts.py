@@ -1,0 +1,137 @@
+"""Prompts: whole, short, strict, the same for the same facts, and silent about what is hidden."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from language_rig import PROPOSAL, tiny_plan
+from loop_fakes import WRONG_TOKENS
+
+from vibeserve.agents import Assembled, PlanningState, briefs
+from vibeserve.agents.schemas import SCHEMAS, proposal_of
+from vibeserve.config.targets import list_targets
+from vibeserve.core.nouns import Outcome, Refusal, Round, Verdict
+from vibeserve.core.paths import data_dir
+from vibeserve.errors import InfraError
+from vibeserve.plan import Plan
+from vibeserve.prompts import MAX_PROMPT_BYTES, fitted, quoted, render, shortened
+from vibeserve.skills import load_scaffold, load_skills, target_facts
+
+SNAPSHOTS = Path(__file__).parent / "prompts"
+SKILLS = load_skills(data_dir("skills"))
+LONG = "a long line of a log, with a path and a number 12345\n" * 400
+
+
+def proposal() -> Any:
+    return proposal_of({"proposal": PROPOSAL}, proposal_id="p001")
+
+
+def records() -> list[Round]:
+    tried = Round(
+        number=1, proposal=proposal(), candidate=None, outcome=Outcome.REJECTED, reason=f"refused: {LONG}",
+        verdict=Verdict(refusals=(WRONG_TOKENS,), checks=("accuracy",)), analysis=LONG,
+        metrics={"candidate": {"output_throughput": 61.5}, "incumbent": {"output_throughput": 50.0}},
+    )  # fmt: skip
+    return [replace(tried, number=number) for number in range(1, 31)]
+
+
+def contexts(plan: Plan, *, history: list[Round]) -> dict[str, dict[str, Any]]:
+    """What each role is told at its longest."""
+    state = PlanningState(
+        facts=target_facts(plan.spec, cpu_flags=["avx2"]), skills=SKILLS,
+        scaffold=load_scaffold(data_dir("templates") / "runtime/text"),
+        incumbent=Assembled(components=("continuous-batching",), parameters={"max_num_seqs": 8}),
+        spans={"queue": 0.25, "decode.linear": 0.5, "http": 0.25}, records=history, min_effect=0.02,
+    )  # fmt: skip
+    shared = {"target": briefs.target_brief(plan), "workspace": "/run/w", "model_dir": "/models/m", "threads": 2}
+    incumbent = briefs.incumbent_brief(state.incumbent, spans=state.spans, records=history)
+    refusals = [Refusal(gate="probe", reason_class="died", text=LONG), WRONG_TOKENS, WRONG_TOKENS, WRONG_TOKENS]
+    patch = {"patch": quoted(LONG, max_chars=2600), "patch_file": "/run/patch.diff"}
+    own: dict[str, dict[str, Any]] = {
+        "planner": {
+            "incumbent": incumbent, "history": briefs.history_brief(history),
+            "analysis": briefs.analysis_brief(history), "has_components": True, "min_effect": "2%", "pins": "none",
+            "skills": briefs.skills_brief(SKILLS, state=state, folder=Path("/skills")),
+        },
+        "implementer": {
+            "proposal": briefs.proposal_brief(proposal()), "attempt": 2 if history else 1, "incumbent": incumbent,
+            "has_tree": True, "is_assembled": False,
+            "history": briefs.history_brief(history[-4:]),
+            "refusals": briefs.refusals_brief(refusals if history else []),
+            "skills": briefs.skills_brief(SKILLS, state=None, folder=Path("/skills")),
+        },
+        "judge": {
+            "proposal": briefs.proposal_brief(proposal()), "checks": "scan, build, start, probe, accuracy",
+            "accuracy": "top1_agreement 0.998", "decision": "headline x1.5", **patch,
+        },
+        "evaluator": {
+            "proposal": briefs.proposal_brief(proposal()), "outcome": "accepted",
+            "reason": quoted(LONG, max_chars=600), "spans": "queue 25%", **patch,
+            "figures": [f"metric_{n}: candidate 1.234, incumbent 1.111" for n in range(16)],
+        },
+    }  # fmt: skip
+    return {
+        role: {"key": f"k-{role}", "schema": briefs.schema_text(SCHEMAS[role]), **shared, **context}
+        for role, context in own.items()
+    }
+
+
+@pytest.mark.parametrize("target", [each.name for each in list_targets(Path(__file__).parent)])
+def test_every_prompt_of_every_target_is_below_nine_kilobytes(target: str) -> None:
+    for role, context in contexts(tiny_plan(target), history=records()).items():
+        text = fitted(role, context)
+        assert 1500 < len(text.encode()) <= MAX_PROMPT_BYTES, (role, len(text.encode()))
+        assert text.startswith(f"vibeserve-call: k-{role}\n")
+        told = text.rpartition("\n{")[0]  # a schema has braces of its own
+        assert not re.search(r"\bNone\b|<[a-z_.]+ object|\{\{|\}\}", told), role
+
+
+@pytest.mark.parametrize("role", SCHEMAS)
+def test_a_prompt_is_as_it_was(role: str) -> None:
+    """A change of a template shows in review; `VIBESERVE_UPDATE_SNAPSHOTS=1` writes the new text."""
+    text = render(role, contexts(tiny_plan(), history=[])[role])
+    path = SNAPSHOTS / f"{role}.md"
+    if os.environ.get("VIBESERVE_UPDATE_SNAPSHOTS"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+
+
+def test_a_fact_that_is_missing_is_an_error_and_no_empty_place() -> None:
+    context = contexts(tiny_plan(), history=[])["judge"]
+    del context["checks"]
+    with pytest.raises(InfraError, match="prompt of the judge: 'checks' is undefined"):
+        render("judge", context)
+
+
+def test_a_prompt_that_grows_too_long_is_an_error() -> None:
+    context = contexts(tiny_plan(), history=[])["judge"] | {"accuracy": "x" * 9000}
+    with pytest.raises(InfraError, match=r"prompt of the judge: \d+ bytes, more than 9216"):
+        render("judge", context)
+
+
+def test_of_a_long_history_the_oldest_rounds_are_left_out() -> None:
+    context = contexts(tiny_plan(), history=records())["planner"]
+    long = context | {"history": [f"round {n}: {'x' * 700}" for n in range(12)]}
+    text = fitted("planner", long)
+    assert "round 11:" in text and "round 0:" not in text
+
+
+def test_nothing_hidden_is_told() -> None:
+    """Seeds of traffic, golden data and the evaluator's places are no business of an agent."""
+    plan = tiny_plan()
+    for role, context in contexts(plan, history=records()).items():
+        text = render(role, context)
+        assert str(plan.spec.evaluation.seed) not in text, role
+        assert str(data_dir("targets").parent / "vibeserve") not in text, role
+
+
+def test_quoted_text_cannot_leave_its_quotation() -> None:
+    text = quoted("one\r\ntwo\rthree\n\n## Answer\u2028four\x0cfive", max_chars=200)
+    assert all(line.startswith("| ") for line in text.splitlines())
+    assert shortened("x" * 100, max_chars=40).count("x") < 40

@@ -1,0 +1,104 @@
+"""A recorded search: what is no recording, what belongs to another target, and what was tampered with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from loop_fakes import LIMIT, Library, LibrarySeed, facts, make_team
+
+from vibeserve.agents.playbook import PlaybookPlanner
+from vibeserve.cli.main import main
+from vibeserve.core.nouns import Outcome
+from vibeserve.errors import RefusedError, SpecError
+from vibeserve.journal import Journal
+from vibeserve.recordings import read_recording, recording_folder, replay, write_recording
+from vibeserve.rounds import Team
+from vibeserve.synthesis import synthesize
+
+
+def team_in(root: Path) -> tuple[Team, Library]:
+    library = Library(root)
+    library.add("card", parameters={"block": LIMIT}, relieves=["prefill"], expected_factor=3.0)
+    return make_team(library, root / "run"), library
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """The playbook's search, recorded as an artifact has it."""
+    team, library = team_in(tmp_path / "first")
+    with Journal.open(tmp_path / "first.jsonl") as journal:
+        search = synthesize(
+            team, seed=LibrarySeed(library), planner=PlaybookPlanner(), facts=facts(), journal=journal, deadline_s=1e12
+        )
+    assert [entry.record.outcome for entry in search.entries][:2] == [Outcome.BASELINE, Outcome.ACCEPTED]
+    folder = tmp_path / "artifact" / "recording"
+    write_recording(folder, entries=search.entries, store=team.store, target="sample", plan_id="0" * 16)
+    return folder
+
+
+def replayed(folder: Path, root: Path) -> str:
+    team, _ = team_in(root)
+    with Journal.open(root / "journal.jsonl") as journal:
+        search = replay(team, read_recording(folder, target="sample"), folder=folder, journal=journal)
+    assert search.incumbent is not None
+    return search.incumbent.candidate.candidate_id
+
+
+def test_an_assembled_search_is_replayed_too(recorded: Path, tmp_path: Path) -> None:
+    assert recording_folder(recorded.parent) == recording_folder(recorded) == recorded
+    winner = replayed(recorded, tmp_path / "again")
+    assert winner == json.loads((recorded / "recording.json").read_text())["rounds"][-1]["base"] or winner == "r01a1"
+    assert "/" not in json.dumps([each["record"]["candidate"]["workspace"] for each in _rounds(recorded)])
+
+
+def _rounds(folder: Path) -> list[dict[str, dict[str, dict[str, str]]]]:
+    rounds: list[dict[str, dict[str, dict[str, str]]]] = json.loads((folder / "recording.json").read_text())["rounds"]
+    return [each for each in rounds if each["record"]["candidate"]]
+
+
+def test_a_folder_without_a_recording_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"no recording at .*\n  it has no recording\.json and no recording/"):
+        recording_folder(tmp_path)
+
+
+def test_a_recording_of_another_target_is_refused_with_the_command_that_fits(recorded: Path) -> None:
+    with pytest.raises(SpecError, match=r"is a search for 'sample', not for 'other'\nnext: vibeserve \+target=sample"):
+        read_recording(recorded, target="other")
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"schema_version": 1, "target": "sample", "plan_id": 3, "rounds": []}'])
+def test_what_cannot_be_read_is_refused(recorded: Path, text: str) -> None:
+    (recorded / "recording.json").write_text(text)
+    with pytest.raises(SpecError, match=r"agents\.recording: .*recording\.json is no recording: "):
+        read_recording(recorded, target="sample")
+
+
+def test_a_recording_in_which_nothing_was_kept_is_refused(recorded: Path) -> None:
+    document = json.loads((recorded / "recording.json").read_text())
+    (recorded / "recording.json").write_text(json.dumps({**document, "rounds": []}))
+    with pytest.raises(SpecError, match="holds no round that was kept"):
+        read_recording(recorded, target="sample")
+
+
+def test_an_edit_that_was_changed_afterwards_is_refused(recorded: Path, tmp_path: Path) -> None:
+    path = next((recorded / "edits" / "r01a1" / "files").rglob("linear.py"))
+    path.write_text(path.read_text() + "import os\n")
+    with pytest.raises(RefusedError, match=r"linear\.py"):
+        replayed(recorded, tmp_path / "again")
+
+
+def test_another_tree_than_the_recorded_one_is_refused(recorded: Path, tmp_path: Path) -> None:
+    document = json.loads((recorded / "recording.json").read_text())
+    document["rounds"][1]["tree_digest"] = "0" * 64
+    (recorded / "recording.json").write_text(json.dumps(document))
+    with pytest.raises(RefusedError, match="the edits of r01a1 do not give the recorded tree"):
+        replayed(recorded, tmp_path / "again")
+
+
+def test_a_folder_that_is_not_there_is_refused_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "tiny_cpu", "agents=replay", "agents.recording=no/such/folder"]) == 2
+    told = capsys.readouterr().err
+    assert "agents.recording: no folder " in told
+    assert "next: name an artifact, such as artifacts/smollm2_cpu/latest" in told

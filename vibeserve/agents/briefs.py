@@ -1,0 +1,177 @@
+"""What prompts say of target, candidate, history and skills: short, in the field's terms, without anything hidden."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vibeserve.agents.port import Assembled, PlanningState
+from vibeserve.core.engines import ENGINES
+from vibeserve.core.nouns import Outcome, Proposal, Refusal, Round
+from vibeserve.plan import Plan
+from vibeserve.prompts import quoted, shortened
+from vibeserve.skills import Skill, applicable
+from vibeserve.spec import Goal
+
+MAX_ROUNDS_TOLD = 8
+MAX_REASON_CHARS = 130
+MAX_REFUSAL_CHARS = 700
+MAX_ANALYSIS_CHARS = 700
+MAX_SKILLS_TOLD = 30
+MAX_SKILL_CHARS = 110
+IMPORTABLE = (
+    "the standard library", "torch", "numpy", "safetensors", "tokenizers", "gguf", "jinja2", "uvicorn", "starlette",
+    "uvloop", "httptools", "llguidance", "xgrammar",
+)  # fmt: skip
+
+
+def target_brief(plan: Plan) -> dict[str, Any]:
+    """The target in lines: model, machine, traffic, goals, floors."""
+    spec = plan.spec
+    model, work = spec.model, spec.workload
+    sizes = (
+        f"{model.num_layers} layers, hidden {model.hidden_size}, {model.num_heads} heads, "
+        f"{model.num_kv_heads} KV heads of {model.head_dim}, MLP {model.intermediate_size}, "
+        f"vocabulary {model.vocab_size}"
+    )
+    lengths = (
+        f"prompts of {work.prompt_tokens_min}-{work.prompt_tokens_max} tokens, replies of "
+        f"{work.output_tokens_min}-{work.output_tokens_max}"
+    )
+    return {
+        "name": plan.target,
+        "model": f"{model.id} ({model.architecture}, {model.modality.value}, served in {model.dtype}): {sizes}",
+        "hardware": f"{spec.hardware.kind}; the server has CPUs {_cpus(plan.engine_cpus)} and {plan.threads} threads; "
+        f"the load generator has its own",
+        "workload": f"{work.kind}, {lengths}; loads {', '.join(work.loads)}; headline load {work.headline_load}; "
+        f"declared reuse between requests: {work.reuse}",
+        "goals": [goal_text(goal, headline=work.headline_load) for goal in spec.goals],
+        "headline": spec.goals[0].metric if spec.goals else "request_throughput",
+        "floors": _floors(plan),
+        "engines": ", ".join(ENGINES),
+        "known_engines": ", ".join(ENGINES[:5]),
+        "allowed": ", ".join((*IMPORTABLE, *spec.allow_engines)),
+        "max_memory_gib": plan.memory.capacity_gib,
+    }
+
+
+def _cpus(cpus: Sequence[int]) -> str:
+    return ", ".join(map(str, cpus)) or "(none here)"
+
+
+def goal_text(goal: Goal, *, headline: str) -> str:
+    """`output_throughput at c8: at least 1.5 times competent`"""
+    where = f"{goal.metric} at {goal.load or headline}"
+    if goal.min_ratio is not None:
+        return f"{where}: at least {goal.min_ratio:g} times {goal.against}"
+    if goal.max_ms is not None:
+        return f"{where}: at most {goal.max_ms:g} ms"
+    if goal.max_gib is not None:
+        return f"{where}: at most {goal.max_gib:g} GiB"
+    return f"{where}: at least {goal.min_per_s:g} per second"
+
+
+def _floors(plan: Plan) -> list[str]:
+    told = [
+        f"{ceiling.metric} at {ceiling.load or 'any load'}: at best {ceiling.value:.4g} {ceiling.unit}, "
+        f"by {ceiling.bound_by}"
+        for ceiling in plan.ceilings[:6]
+    ]
+    steps = [
+        f"decode step at {floor.load}: at least {floor.step_s * 1000:.3g} ms ({floor.bound_by})"
+        for floor in plan.decode[:4]
+        if floor.step_s is not None
+    ]
+    return [*told, *steps]
+
+
+def incumbent_brief(assembled: Assembled, *, spans: Mapping[str, float], records: Sequence[Round]) -> dict[str, Any]:
+    """What the incumbent is made of, where its requests spend their time, and how far it has come."""
+    largest = sorted(spans.items(), key=lambda pair: -pair[1])
+    accepted = [each for each in records if each.outcome in (Outcome.ACCEPTED, Outcome.BASELINE)]
+    figures = accepted[-1].metrics.get("candidate", {}) if accepted else {}
+    return {
+        "components": ", ".join(assembled.components) or "none: the plain scaffold",
+        "is_edited": assembled.is_edited,
+        "parameters": json.dumps(assembled.parameters, sort_keys=True),
+        "spans": ", ".join(f"{name} {share:.0%}" for name, share in largest if share >= 0.005) or "not measured",
+        "figures": ", ".join(f"{name} {value:.4g}" for name, value in sorted(figures.items())) or "not measured",
+    }
+
+
+def history_brief(records: Sequence[Round]) -> list[str]:
+    """One line a round, the newest last; older ones are left out."""
+    lines = []
+    for record in records[-MAX_ROUNDS_TOLD:]:
+        title = record.proposal.title if record.proposal else "the seed"
+        forecast = f", forecast x{record.proposal.forecast_ratio:g}" if record.proposal else ""
+        reason = shortened(record.reason.replace("\n", " "), max_chars=MAX_REASON_CHARS)
+        lines.append(f"round {record.number}: {title}{forecast}: {record.outcome.value}: {reason}")
+    left_out = len(records) - len(lines)
+    return [f"({left_out} older rounds are left out)", *lines] if left_out else lines
+
+
+def analysis_brief(records: Sequence[Round]) -> str:
+    """The newest analysis of an evaluator, as data."""
+    newest = next((record.analysis for record in reversed(records) if record.analysis), "")
+    return quoted(newest, max_chars=MAX_ANALYSIS_CHARS)
+
+
+def proposal_brief(proposal: Proposal) -> dict[str, str]:
+    """Every part of a proposal as text."""
+    return {
+        "title": proposal.title, "hypothesis": proposal.hypothesis, "mechanism": proposal.mechanism,
+        "activation_evidence": proposal.activation_evidence, "falsification": proposal.falsification,
+        "forecast_ratio": f"{proposal.forecast_ratio:g}",
+        "invariants": "; ".join(proposal.invariants) or "those of the contract",
+        "components": ", ".join(proposal.components) or "none",
+        "parameters": json.dumps(proposal.parameters, sort_keys=True),
+        "skills": ", ".join(proposal.skills) or "none named",
+    }  # fmt: skip
+
+
+def refusals_brief(refusals: Sequence[Refusal]) -> list[str]:
+    """What the gates said, as data: logs in it are the candidate's own words."""
+    return [
+        f"{refusal.gate}/{refusal.reason_class}{f' in {refusal.file}' if refusal.file else ''}:\n"
+        f"{quoted(refusal.text, max_chars=MAX_REFUSAL_CHARS)}"
+        for refusal in refusals[:4]
+    ]
+
+
+def skills_brief(skills: Sequence[Skill], *, state: PlanningState | None, folder: Path) -> dict[str, Any]:
+    """An index to open the rest from. With `state`, components that do not apply to the target are left out."""
+    rows = []
+    for skill in skills[:MAX_SKILLS_TOLD]:
+        why_not = applicable(skill.card, facts=state.facts) if state and skill.card else None
+        if why_not is None:
+            rows.append(f"{skill.name}: {_first_words(skill.description)}{_card_text(skill)}")
+    return {"rows": rows, "folder": str(folder)}
+
+
+def _card_text(skill: Skill) -> str:
+    card = skill.card
+    if card is None:
+        return ""
+    extends = f", extends {', '.join(card.extends)}" if card.extends else ""
+    return f" [component: {', '.join(card.relieves)} x{card.expected_factor:g}{extends}]"
+
+
+def _first_words(text: str) -> str:
+    """As many whole words of a description as an index has room for."""
+    if len(text) <= MAX_SKILL_CHARS:
+        return text
+    return text[:MAX_SKILL_CHARS].rpartition(" ")[0] + " ..."
+
+
+def schema_text(schema: Mapping[str, Any]) -> str:
+    """The schema on one line; how long a text may be is told by the refusal where it matters."""
+    return json.dumps(_unmeasured(schema), separators=(",", ":"))
+
+
+def _unmeasured(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _unmeasured(item) for key, item in value.items() if key not in ("minLength", "maxLength")}
+    return [_unmeasured(item) for item in value] if isinstance(value, list) else value
