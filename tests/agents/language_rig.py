@@ -67,7 +67,10 @@ def _compiled(target: str) -> Plan:
 
 def role_parts(desk: Desk, library: Library, *, has_components: bool = True) -> dict[str, Any]:
     shelf = Shelf(skills=library.skills, folder=library.skills_root, has_components=has_components)
-    return {"caller": desk.caller, "plan": tiny_plan(), "shelf": shelf, "model_dir": Path("/models/tiny")}
+    return {
+        "caller": desk.caller, "plan": tiny_plan(), "shelf": shelf, "model_dir": Path("/models/tiny"),
+        "machine": "a CPU",
+    }  # fmt: skip
 
 
 def planner_of(desk: Desk, library: Library, **shelf: Any) -> LanguagePlanner:

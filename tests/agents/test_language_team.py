@@ -37,7 +37,7 @@ def setting(tmp_path: Path) -> Any:
             spec = compose_spec(["+target=tiny_cpu", *overrides])
             return AgentSetting(
                 plan=type(plan)(**{**vars(plan), "spec": spec}), skills=SKILLS, skills_dir=data_dir("skills"),
-                scaffold=data_dir("templates") / "runtime/text", model_dir=tmp_path / "model",
+                scaffold=data_dir("templates") / "runtime/text", model_dir=tmp_path / "model", machine="a CPU",
                 folder=tmp_path / "run-1", journal=journal, progress=QuietProgress(), remaining_s=lambda: 100.0,
                 sandbox=ToolSandbox(host=LocalHost(), tier=Tier.B, resources=Resources()),
             )  # fmt: skip

@@ -24,6 +24,7 @@ from vibeserve.skills import load_scaffold, load_skills, target_facts
 
 SNAPSHOTS = Path(__file__).parent / "prompts"
 SKILLS = load_skills(data_dir("skills"))
+MACHINE = "a CPU with avx2 fma"
 LONG = "a long line of a log, with a path and a number 12345\n" * 400
 
 
@@ -48,14 +49,17 @@ def contexts(plan: Plan, *, history: list[Round]) -> dict[str, dict[str, Any]]:
         incumbent=Assembled(components=("continuous-batching",), parameters={"max_num_seqs": 8}),
         spans={"queue": 0.25, "decode.linear": 0.5, "http": 0.25}, records=history, min_effect=0.02,
     )  # fmt: skip
-    shared = {"target": briefs.target_brief(plan), "workspace": "/run/w", "model_dir": "/models/m", "threads": 2}
+    shared = {
+        "target": briefs.target_brief(plan, machine=MACHINE), "workspace": "/run/w", "model_dir": "/models/m",
+        "threads": 2, "python": "/usr/bin/python3", "has_components": True,
+    }  # fmt: skip
     incumbent = briefs.incumbent_brief(state.incumbent, spans=state.spans, records=history)
     refusals = [Refusal(gate="probe", reason_class="died", text=LONG), WRONG_TOKENS, WRONG_TOKENS, WRONG_TOKENS]
     patch = {"patch": quoted(LONG, max_chars=2600), "patch_file": "/run/patch.diff"}
     own: dict[str, dict[str, Any]] = {
         "planner": {
             "incumbent": incumbent, "history": briefs.history_brief(history),
-            "analysis": briefs.analysis_brief(history), "has_components": True, "min_effect": "2%", "pins": "none",
+            "analysis": briefs.analysis_brief(history), "min_effect": "2%", "pins": "none",
             "skills": briefs.skills_brief(SKILLS, state=state, folder=Path("/skills")),
         },
         "implementer": {

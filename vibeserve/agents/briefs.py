@@ -9,12 +9,18 @@ from typing import Any
 
 from vibeserve.agents.port import Assembled, PlanningState
 from vibeserve.core.engines import ENGINES
-from vibeserve.core.nouns import Outcome, Proposal, Refusal, Round
+from vibeserve.core.nouns import METRICS, Outcome, Proposal, Refusal, Round
+from vibeserve.hardware import HardwareFacts
 from vibeserve.plan import Plan
 from vibeserve.prompts import quoted, shortened
 from vibeserve.skills import Skill, applicable
 from vibeserve.spec import Goal
 
+TOLD_FLAGS = (
+    "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16", "amx_bf16",
+    "amx_int8", "neon", "asimd", "sve", "bf16", "i8mm",
+)  # fmt: skip
+"""of /proc/cpuinfo: what matters to kernels"""
 MAX_ROUNDS_TOLD = 8
 MAX_REASON_CHARS = 130
 MAX_REFUSAL_CHARS = 700
@@ -27,10 +33,10 @@ IMPORTABLE = (
 )  # fmt: skip
 
 
-def target_brief(plan: Plan) -> dict[str, Any]:
-    """The target in lines: model, machine, traffic, goals, floors."""
+def target_brief(plan: Plan, *, machine: str) -> dict[str, Any]:
+    """The target in lines: model, machine, traffic, goals, floors. `machine` says what the probe found."""
     spec = plan.spec
-    model, work = spec.model, spec.workload
+    model, work, tolerances = spec.model, spec.workload, spec.evaluation.tolerances
     sizes = (
         f"{model.num_layers} layers, hidden {model.hidden_size}, {model.num_heads} heads, "
         f"{model.num_kv_heads} KV heads of {model.head_dim}, MLP {model.intermediate_size}, "
@@ -43,11 +49,19 @@ def target_brief(plan: Plan) -> dict[str, Any]:
     return {
         "name": plan.target,
         "model": f"{model.id} ({model.architecture}, {model.modality.value}, served in {model.dtype}): {sizes}",
-        "hardware": f"{spec.hardware.kind}; the server has CPUs {_cpus(plan.engine_cpus)} and {plan.threads} threads; "
-        f"the load generator has its own",
+        "hardware": f"{machine}; the server computes on {_cores(plan.engine_cpus)} with {plan.threads} "
+        f"thread{'s' if plan.threads != 1 else ''}, the load generator on others",
         "workload": f"{work.kind}, {lengths}; loads {', '.join(work.loads)}; headline load {work.headline_load}; "
         f"declared reuse between requests: {work.reuse}",
+        "reuse": work.reuse,
         "goals": [goal_text(goal, headline=work.headline_load) for goal in spec.goals],
+        "baselines": "; ".join(
+            f"{name} ({item.baseline_class.name}{', required' if item.required else ''})"
+            for name, item in spec.baseline.items()
+        ),
+        "tolerances": f"at least {tolerances.top1_agreement_min:.0%} of the tokens are the reference's own choice, and "
+        f"others are within {tolerances.disagreement_margin_max_nats:g} nats of it; log-probabilities within "
+        f"{tolerances.logprob_mean_max:g} nats in the mean",
         "headline": spec.goals[0].metric if spec.goals else "request_throughput",
         "floors": _floors(plan),
         "engines": ", ".join(ENGINES),
@@ -57,8 +71,17 @@ def target_brief(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _cpus(cpus: Sequence[int]) -> str:
-    return ", ".join(map(str, cpus)) or "(none here)"
+def _cores(cpus: Sequence[int]) -> str:
+    return f"core{'s' if len(cpus) != 1 else ''} {', '.join(map(str, cpus)) or '(none here)'}"
+
+
+def machine_brief(facts: HardwareFacts) -> str:
+    """`AMD EPYC, avx2 fma f16c`: what code may be compiled for."""
+    flags = [flag for flag in TOLD_FLAGS if flag in facts.cpu_flags]
+    gpus = ", ".join(f"{gpu.name} (sm {gpu.sm})" for gpu in facts.gpus)
+    return f"{facts.cpu_model or 'CPU'} with {' '.join(flags) or 'no vector extension that is known'}" + (
+        f"; {gpus}" if gpus else ""
+    )
 
 
 def goal_text(goal: Goal, *, headline: str) -> str:
@@ -92,13 +115,21 @@ def incumbent_brief(assembled: Assembled, *, spans: Mapping[str, float], records
     largest = sorted(spans.items(), key=lambda pair: -pair[1])
     accepted = [each for each in records if each.outcome in (Outcome.ACCEPTED, Outcome.BASELINE)]
     figures = accepted[-1].metrics.get("candidate", {}) if accepted else {}
+    floor = next((each.decision.noise_floor for each in records if each.decision is not None), None)
     return {
         "components": ", ".join(assembled.components) or "none: the plain scaffold",
         "is_edited": assembled.is_edited,
         "parameters": json.dumps(assembled.parameters, sort_keys=True),
         "spans": ", ".join(f"{name} {share:.0%}" for name, share in largest if share >= 0.005) or "not measured",
-        "figures": ", ".join(f"{name} {value:.4g}" for name, value in sorted(figures.items())) or "not measured",
+        "figures": ", ".join(figure_rows(figures)) or "not measured",
+        "noise_floor": "not measured" if floor is None else f"{floor:.1%}",
     }
+
+
+def figure_rows(figures: Mapping[str, float]) -> list[str]:
+    """`ttft_p50 0.35 s` for every metric that has a name and a value."""
+    known = [(METRICS[name], value) for name, value in sorted(figures.items()) if name in METRICS]
+    return [f"{metric.name} {value:.4g} {metric.unit}" for metric, value in known]
 
 
 def history_brief(records: Sequence[Round]) -> list[str]:

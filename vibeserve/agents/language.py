@@ -7,6 +7,7 @@ they say can add a refusal or a remark, never more.
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from vibeserve.agents.hygiene import remove_tree, tidy_workspace
 from vibeserve.agents.port import Explanation, Implementation, PlanningState, Review
 from vibeserve.agents.schemas import SCHEMAS, proposal_of, refusals_of
 from vibeserve.core.documents import digest_tree
-from vibeserve.core.nouns import Proposal, Refusal
+from vibeserve.core.nouns import METRICS, Proposal, Refusal
 from vibeserve.errors import RefusedError
 from vibeserve.plan import Plan
 from vibeserve.prompts import fitted, quoted
@@ -49,6 +50,10 @@ class LanguageRole:
     plan: Plan
     shelf: Shelf
     model_dir: Path
+    machine: str
+    """what the target runs on, in a line"""
+    python: str = sys.executable
+    """as it is called behind the wall"""
 
     def ask(
         self, *, key: str, context: dict[str, Any], workspace: Path, is_writable: bool = False,
@@ -60,7 +65,8 @@ class LanguageRole:
         prompt = fitted(
             role,
             {
-                "key": key, "target": briefs.target_brief(self.plan), "schema": briefs.schema_text(schema),
+                "key": key, "target": briefs.target_brief(self.plan, machine=self.machine), "python": self.python,
+                "has_components": self.shelf.has_components, "schema": briefs.schema_text(schema),
                 "workspace": str(workspace), "model_dir": str(self.model_dir), "threads": self.plan.threads, **context,
             },
         )  # fmt: skip
@@ -84,7 +90,7 @@ class LanguagePlanner(LanguageRole):
                 "history": briefs.history_brief(state.records),
                 "analysis": briefs.analysis_brief(state.records),
                 "skills": briefs.skills_brief(self.shelf.skills, state=state, folder=self.shelf.folder),
-                "has_components": self.shelf.has_components, "min_effect": f"{state.min_effect:.0%}",
+                "min_effect": f"{state.min_effect:.0%}",
                 "pins": ", ".join(f"{name}={value}" for name, value in state.pins.items()) or "none",
             },
             workspace=state.workspace,
@@ -206,8 +212,9 @@ class LanguageEvaluator(LanguageRole):
         patch = _patch_file(self.caller.folder / key, explanation.patch)
         theirs = record.metrics.get("incumbent", {})
         figures = [
-            f"{name}: candidate {value:.4g}, incumbent {theirs.get(name, float('nan')):.4g}"
+            f"{name}: candidate {value:.4g}, incumbent {theirs.get(name, float('nan')):.4g} {METRICS[name].unit}"
             for name, value in sorted(record.metrics.get("candidate", {}).items())
+            if name in METRICS
         ]
         answer = self.ask(
             key=key, workspace=explanation.workspace, read_only=(patch,),

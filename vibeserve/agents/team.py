@@ -40,6 +40,7 @@ class AgentSetting:
     skills_dir: Path
     scaffold: Path
     model_dir: Path
+    machine: str
     folder: Path
     """of the run: `agents/` and `mailbox/` come below it"""
     journal: Journal
@@ -127,7 +128,10 @@ def _language_roles(
             agent=agent, backend=make_backend(agent, setting, ledger=ledger, shelf=shelf), ledger=ledger,
             folder=setting.folder / "agents", progress=setting.progress, remaining_s=setting.remaining_s,
         )  # fmt: skip
-        roles[role] = {"caller": caller, "plan": setting.plan, "shelf": shelf, "model_dir": setting.model_dir}
+        roles[role] = {
+            "caller": caller, "plan": setting.plan, "shelf": shelf, "model_dir": setting.model_dir,
+            "machine": setting.machine,
+        }  # fmt: skip
     return roles
 
 

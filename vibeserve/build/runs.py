@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vibeserve.agents import Agents, PlannerAgent
+from vibeserve.agents.briefs import machine_brief
 from vibeserve.agents.ledger import Spend
 from vibeserve.agents.sandboxed import ToolSandbox
 from vibeserve.agents.team import SPEND, AgentSetting, make_agents, visible_skills
@@ -82,7 +83,8 @@ class Run:
         )  # fmt: skip
         return AgentSetting(
             plan=plan, skills=skills, skills_dir=data_dir("skills"), scaffold=bench.scaffold,
-            model_dir=bench.model.path, folder=self.folder, journal=self.journal, sandbox=sandbox,
+            model_dir=bench.model.path, machine=machine_brief(self.facts), folder=self.folder,
+            journal=self.journal, sandbox=sandbox,
             progress=self.progress, remaining_s=lambda: self.search_until_s - self.lease.monotonic(),
         )  # fmt: skip
 
