@@ -354,12 +354,13 @@ def _judge_and_measure(
         min_effect=plan.spec.evaluation.min_effect, guards=[*guards_of(team), *implied_guards(team, theirs)],
         complexity=(offered.num_lines, incumbent.num_lines),
     )  # fmt: skip
-    if verdict.passed and decision.accepted:
-        verdict = _reviewed(team, offered, verdict, decision, record=record, incumbent=incumbent)
     record = replace(
-        record, verdict=verdict, decision=decision, spans=ours.spans,
+        record, decision=decision, spans=ours.spans,
         metrics={"candidate": ours.medians(), "incumbent": theirs.medians()},
     )  # fmt: skip
+    if verdict.passed and decision.accepted:
+        verdict = _reviewed(team, offered, verdict, decision, record=record, incumbent=incumbent)
+    record = replace(record, verdict=verdict)
     record = _outcome(record, verdict, decision)
     checkpoint = replace(offered, spans=ours.spans) if record.outcome is Outcome.ACCEPTED else None
     return RoundResult(record=record, checkpoint=checkpoint, series=series)
@@ -378,7 +379,8 @@ def _reviewed(
     assert record.proposal is not None
     review = Review(
         workspace=offered.workspace, proposal=record.proposal, number=record.number, attempt=record.attempts,
-        patch=_patch(team, offered.candidate, incumbent), verdict=verdict, decision=decision,
+        patch=_patch(team, offered.candidate, incumbent), verdict=verdict, decision=decision, metrics=record.metrics,
+        spans={"candidate": record.spans, "incumbent": incumbent.spans},
     )  # fmt: skip
     try:
         return replace(verdict, refusals=tuple(team.reviewer.review(review)))

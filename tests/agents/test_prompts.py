@@ -24,6 +24,20 @@ from vibeserve.skills import load_scaffold, load_skills, target_facts
 
 SNAPSHOTS = Path(__file__).parent / "prompts"
 SKILLS = load_skills(data_dir("skills"))
+PATCH = """diff --git a/README.md b/README.md
+--- a/README.md
++++ b/README.md
+@@ -1 +1 @@
+-old words
++new words
+diff --git a/runtime/model.py b/runtime/model.py
+new file mode 100644
+--- /dev/null
++++ b/runtime/model.py
+@@ -0,0 +1,2 @@
++one
++two
+"""
 MACHINE = "a CPU with avx2 fma"
 LONG = "a long line of a log, with a path and a number 12345\n" * 400
 
@@ -55,7 +69,10 @@ def contexts(plan: Plan, *, history: list[Round]) -> dict[str, dict[str, Any]]:
     }  # fmt: skip
     incumbent = briefs.incumbent_brief(state.incumbent, spans=state.spans, records=history)
     refusals = [Refusal(gate="probe", reason_class="died", text=LONG), WRONG_TOKENS, WRONG_TOKENS, WRONG_TOKENS]
-    patch = {"patch": quoted(LONG, max_chars=2600), "patch_file": "/run/patch.diff"}
+    excerpt = briefs.patch_excerpt(PATCH * (20 if history else 1), max_chars=2600)
+    patch = {"patch": excerpt, "patch_file": "/run/patch.diff"}
+    measured = {"candidate": {"output_throughput": 61.5}, "incumbent": {"output_throughput": 50.0}}
+    spans = {"candidate": "queue 10%", "incumbent": "queue 60%"}
     own: dict[str, dict[str, Any]] = {
         "planner": {
             "incumbent": incumbent, "history": briefs.history_brief(history),
@@ -71,7 +88,8 @@ def contexts(plan: Plan, *, history: list[Round]) -> dict[str, dict[str, Any]]:
         },
         "judge": {
             "proposal": briefs.proposal_brief(proposal()), "checks": "scan, build, start, probe, accuracy",
-            "accuracy": "top1_agreement 0.998", "decision": "headline x1.5", **patch,
+            "accuracy": "top1_agreement 0.998", "decision": "headline x1.5", "spans": spans,
+            "figures": briefs.compared_rows(measured), **patch,
         },
         "evaluator": {
             "proposal": briefs.proposal_brief(proposal()), "outcome": "accepted",
@@ -133,6 +151,16 @@ def test_nothing_hidden_is_told() -> None:
         text = render(role, context)
         assert str(plan.spec.evaluation.seed) not in text, role
         assert str(data_dir("targets").parent / "vibeserve") not in text, role
+
+
+def test_of_a_patch_the_runtimes_sources_are_quoted_first_and_every_file_is_named() -> None:
+    whole = briefs.patch_excerpt(PATCH, max_chars=1000)
+    assert whole["stat"] == "runtime/model.py +2 -0, README.md +1 -1"
+    assert whole["text"].splitlines()[0] == "| runtime/model.py" and not whole["is_cut"]
+    assert "| +one" in whole["text"] and "| +new words" in whole["text"]
+    short = briefs.patch_excerpt(PATCH, max_chars=40)
+    assert short["is_cut"] and short["stat"] == whole["stat"] and "README" not in short["text"]
+    assert briefs.patch_excerpt("", max_chars=40) == {"stat": "nothing", "text": "", "is_cut": False}
 
 
 def test_quoted_text_cannot_leave_its_quotation() -> None:

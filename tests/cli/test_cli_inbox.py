@@ -151,7 +151,7 @@ def test_show_of_a_judge_of_a_repetition_and_of_what_is_closed(
     request = json.loads((folder.path / "request.json").read_text())
     (folder.path / "request.json").write_text(json.dumps({**request, "refused": "it is not JSON"}))
     text = inbox(capsys, "show", JUDGE).out
-    assert "\n           to read and to try things in; nothing that you change there counts\n" in text
+    assert "\n           a copy to read; nothing that you change there counts\n" in text
     assert (
         "\nthe output of the try before was refused:\n  | summary: say more\n  | reasons: name the file\n"
         "a result.json was set aside:\n  | it is not JSON\n"
@@ -333,6 +333,10 @@ def test_wait_prints_the_key_of_a_request_that_comes(project: Project, capsys: p
     over = inbox(capsys, "wait", "--role", "judge", "--timeout-s", "0.1")
     assert (over.code, over.out) == (4, "")
     assert over.err == "vibeserve: inbox wait: no request to the judge was open within 0.1 s\n"
+    over = inbox(capsys, "wait", "--role", "judge,evaluator", "--timeout-s", "0")
+    assert over.err == "vibeserve: inbox wait: no request to the judge or the evaluator was open within 0 s\n"
+    wrong = inbox(capsys, "wait", "--role", "judge,jury")
+    assert wrong.code == 2 and "'jury' is no role; valid: planner, implementer, judge, evaluator" in wrong.err
     over = inbox(capsys, "wait", "--mailbox", "absent", "--timeout-s", "0")
     assert over.err == "vibeserve: inbox wait: no request was open within 0 s\n"
 

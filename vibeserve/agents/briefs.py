@@ -112,7 +112,6 @@ def _floors(plan: Plan) -> list[str]:
 
 def incumbent_brief(assembled: Assembled, *, spans: Mapping[str, float], records: Sequence[Round]) -> dict[str, Any]:
     """What the incumbent is made of, where its requests spend their time, and how far it has come."""
-    largest = sorted(spans.items(), key=lambda pair: -pair[1])
     accepted = [each for each in records if each.outcome in (Outcome.ACCEPTED, Outcome.BASELINE)]
     figures = accepted[-1].metrics.get("candidate", {}) if accepted else {}
     floor = next((each.decision.noise_floor for each in records if each.decision is not None), None)
@@ -120,7 +119,7 @@ def incumbent_brief(assembled: Assembled, *, spans: Mapping[str, float], records
         "components": ", ".join(assembled.components) or "none: the plain scaffold",
         "is_edited": assembled.is_edited,
         "parameters": json.dumps(assembled.parameters, sort_keys=True),
-        "spans": ", ".join(f"{name} {share:.0%}" for name, share in largest if share >= 0.005) or "not measured",
+        "spans": spans_text(spans),
         "figures": ", ".join(figure_rows(figures)) or "not measured",
         "noise_floor": "not measured" if floor is None else f"{floor:.1%}",
     }
@@ -130,6 +129,51 @@ def figure_rows(figures: Mapping[str, float]) -> list[str]:
     """`ttft_p50 0.35 s` for every metric that has a name and a value."""
     known = [(METRICS[name], value) for name, value in sorted(figures.items()) if name in METRICS]
     return [f"{metric.name} {value:.4g} {metric.unit}" for metric, value in known]
+
+
+def compared_rows(metrics: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """`ttft_p50: candidate 0.2 s, incumbent 0.3 s` for every metric of the candidate."""
+    theirs = metrics.get("incumbent", {})
+    return [
+        f"{name}: candidate {value:.4g} {METRICS[name].unit}, incumbent {theirs[name]:.4g}"
+        for name, value in sorted(metrics.get("candidate", {}).items())
+        if name in METRICS and name in theirs
+    ]
+
+
+def spans_text(spans: Mapping[str, float]) -> str:
+    """`queue 40%, prefill 30%`, the largest first."""
+    largest = sorted(spans.items(), key=lambda pair: -pair[1])
+    return ", ".join(f"{name} {share:.0%}" for name, share in largest if share >= 0.005) or "not measured"
+
+
+def patch_excerpt(patch: str, *, max_chars: int) -> dict[str, Any]:
+    """Which files a patch changes, and as much of it as has room: sources of the runtime first, then tests."""
+    parts = [f"diff --git{part}" for part in patch.split("diff --git")[1:]]
+    parts.sort(key=lambda part: _rank(_path_of(part)))
+    stat = [f"{_path_of(part)} +{_count(part, '+')} -{_count(part, '-')}" for part in parts]
+    shown = "\n".join(_hunks(part) for part in parts)
+    cut = len(shown) > max_chars
+    return {"stat": ", ".join(stat) or "nothing", "text": quoted(shown[:max_chars], max_chars=max_chars), "is_cut": cut}
+
+
+def _path_of(part: str) -> str:
+    return part.splitlines()[0].rpartition(" b/")[2]
+
+
+def _rank(path: str) -> tuple[int, str]:
+    is_source = path.startswith("runtime/") and path.endswith((".py", ".cpp", ".h"))
+    return (0 if is_source else 1 if path == "service.yaml" else 2 if path.startswith("tests/") else 3, path)
+
+
+def _count(part: str, sign: str) -> int:
+    return sum(line.startswith(sign) and not line.startswith(sign * 3) for line in part.splitlines())
+
+
+def _hunks(part: str) -> str:
+    """Without git's own lines between the name and the first hunk."""
+    first, _, rest = part.partition("\n@@")
+    return f"{_path_of(part)}\n@@{rest}" if rest else first
 
 
 def history_brief(records: Sequence[Round]) -> list[str]:

@@ -20,7 +20,7 @@ from vibeserve.agents.hygiene import remove_tree, tidy_workspace
 from vibeserve.agents.port import Explanation, Implementation, PlanningState, Review
 from vibeserve.agents.schemas import SCHEMAS, proposal_of, refusals_of
 from vibeserve.core.documents import digest_tree
-from vibeserve.core.nouns import METRICS, Proposal, Refusal
+from vibeserve.core.nouns import Proposal, Refusal
 from vibeserve.errors import RefusedError
 from vibeserve.plan import Plan
 from vibeserve.prompts import fitted, quoted
@@ -194,7 +194,9 @@ class LanguageJudge(LanguageRole):
             key=key, workspace=review.workspace, read_only=(patch,),
             context={
                 "proposal": briefs.proposal_brief(review.proposal),
-                "patch": quoted(review.patch, max_chars=MAX_PATCH_CHARS), "patch_file": str(patch),
+                "patch": briefs.patch_excerpt(review.patch, max_chars=MAX_PATCH_CHARS), "patch_file": str(patch),
+                "figures": briefs.compared_rows(review.metrics),
+                "spans": {name: briefs.spans_text(review.spans.get(name, {})) for name in ("candidate", "incumbent")},
                 "checks": ", ".join(verdict.checks) or "none",
                 "accuracy": ", ".join(f"{name} {value:.4g}" for name, value in sorted(verdict.accuracy.items())[:12]),
                 "decision": review.decision.reason if review.decision else "not measured",
@@ -210,20 +212,14 @@ class LanguageEvaluator(LanguageRole):
         record = explanation.record
         key = f"r{record.number:02d}-evaluator"
         patch = _patch_file(self.caller.folder / key, explanation.patch)
-        theirs = record.metrics.get("incumbent", {})
-        figures = [
-            f"{name}: candidate {value:.4g}, incumbent {theirs.get(name, float('nan')):.4g} {METRICS[name].unit}"
-            for name, value in sorted(record.metrics.get("candidate", {}).items())
-            if name in METRICS
-        ]
         answer = self.ask(
             key=key, workspace=explanation.workspace, read_only=(patch,),
             context={
                 "proposal": briefs.proposal_brief(record.proposal) if record.proposal else {},
                 "outcome": record.outcome.value, "reason": quoted(record.reason, max_chars=600),
-                "figures": figures[:16], "patch": quoted(explanation.patch, max_chars=MAX_PATCH_CHARS),
-                "patch_file": str(patch),
-                "spans": ", ".join(f"{name} {share:.0%}" for name, share in record.spans.items()) or "not measured",
+                "figures": briefs.compared_rows(record.metrics)[:16], "patch_file": str(patch),
+                "patch": briefs.patch_excerpt(explanation.patch, max_chars=MAX_PATCH_CHARS),
+                "spans": briefs.spans_text(record.spans),
             },
         )  # fmt: skip
         rows = [f"{row['span']} {row['share']:.0%}: {row['why']}" for row in answer.output["bottlenecks"]]

@@ -75,6 +75,10 @@ class Review:
     """against the incumbent"""
     verdict: Verdict
     decision: Decision | None
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """medians at the headline load, of `candidate` and `incumbent`"""
+    spans: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """shares of a request's wall time, of the same"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vibeserve.arguments import VerbParser
 from vibeserve.cli.output import write, write_json, write_table
 from vibeserve.errors import BudgetError, SpecError
+from vibeserve.spec import ROLES
 
 if TYPE_CHECKING:
     from vibeserve.agents.mailbox import Letter, Mailbox
@@ -46,7 +47,7 @@ def _parser(action: str) -> VerbParser:
     if action in ("show", "submit"):
         parser.add_argument("key", metavar="KEY", help="as `list` or `wait` prints it")
     else:
-        parser.add_argument("--role", metavar="ROLE", help="requests to this role alone")
+        parser.add_argument("--role", metavar="ROLE[,ROLE]", type=_roles, help="requests to these roles alone")
     parser.add_argument("--run", default="", metavar="RUN", help="of this run alone, as `list` names it")
     parser.add_argument("--mailbox", type=Path, metavar="DIR", help="this folder instead of the project's runs")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="project folder (default: as `vibeserve status`)")
@@ -62,11 +63,23 @@ def _parser(action: str) -> VerbParser:
     return parser
 
 
+def _roles(text: str) -> tuple[str, ...]:
+    roles = tuple(text.split(","))
+    unknown = [role for role in roles if role not in ROLES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"'{unknown[0]}' is no role; valid: {', '.join(ROLES)}")
+    return roles
+
+
+def _is_to(roles: tuple[str, ...] | None, letter: Letter) -> bool:
+    return roles is None or letter.request.role in roles
+
+
 def _list(arguments: argparse.Namespace) -> int:
     letters = [
         letter
         for letter in _letters(arguments)
-        if (arguments.is_all or letter.state == "open") and arguments.role in (None, letter.request.role)
+        if (arguments.is_all or letter.state == "open") and _is_to(arguments.role, letter)
     ]
     if arguments.is_json:
         write_json([letter.row() for letter in letters])
@@ -119,11 +132,11 @@ def _wait(arguments: argparse.Namespace) -> int:
     end_s = None if arguments.timeout_s is None else time.monotonic() + arguments.timeout_s
     while True:
         for letter in _letters(arguments, can_be_absent=True):
-            if letter.state == "open" and arguments.role in (None, letter.request.role):
+            if letter.state == "open" and _is_to(arguments.role, letter):
                 write_json(letter.row()) if arguments.is_json else write(letter.request.key)
                 return 0
         if end_s is not None and time.monotonic() >= end_s:
-            whom = f" to the {arguments.role}" if arguments.role else ""
+            whom = f" to the {' or the '.join(arguments.role)}" if arguments.role else ""
             raise BudgetError(f"inbox wait: no request{whom} was open within {arguments.timeout_s:g} s")
         time.sleep(WAIT_POLL_S)
 

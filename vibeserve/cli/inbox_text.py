@@ -60,7 +60,7 @@ def _facts(letter: Letter) -> Iterator[str]:
     if request.is_writable:
         yield "           edit its files in place: as they are when you submit, they are the answer, with the output"
     else:
-        yield "           to read and to try things in; nothing that you change there counts"
+        yield "           a copy to read; nothing that you change there counts"
     yield from (f"read only  {path}" for path in request.read_only)
     if request.feedback:
         yield from _quoted("the output of the try before was refused", request.feedback)
