@@ -136,7 +136,9 @@ def test_a_call_that_was_ended_is_not_asked_again(tmp_path: Path, reason: str, t
 
 
 def test_an_agent_that_died_is_asked_once_more(tmp_path: Path) -> None:
-    assert ask(desk_with(tmp_path, ExitFacts(reason="died"), PASSED)).num_tries == 2
+    desk = desk_with(tmp_path, ExitFacts(reason="died", detail="the model refused"), PASSED)
+    assert ask(desk).num_tries == 2
+    assert desk.backend.requests[1].feedback == "the agent ended without an answer: the model refused"
 
 
 def test_a_cap_that_is_reached_forbids_the_next_request(tmp_path: Path) -> None:

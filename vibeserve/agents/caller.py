@@ -17,6 +17,7 @@ from vibeserve.core.documents import read_document, write_document
 from vibeserve.core.nouns import Refusal
 from vibeserve.errors import AgentCapError, AgentInfraError, RefusedError
 from vibeserve.progress import Progress
+from vibeserve.prompts import shortened
 from vibeserve.spec import RoleAgent
 
 GATE = "agent"
@@ -113,6 +114,8 @@ class AgentCaller:
             result = self._run_patiently(replace(request, feedback=problem), restart=restart)
             self._turns.extend(result.transcript)
             output, problem = parse_output(result.text, schema=request.output_schema)
+            if problem and result.exit.reason == "died" and result.exit.detail:
+                problem = f"the agent ended without an answer: {shortened(result.exit.detail, max_chars=300)}"
             if not problem:
                 answer = Answer(
                     key=request.key, role=self.agent.role, backend=self.agent.backend, model=self.agent.model,

@@ -29,6 +29,21 @@ def failure_after(setup: Setup, path: str = PATHS["responses"]) -> AgentInfraErr
     return setup.proxy.last_failure
 
 
+def test_an_error_page_with_status_200_is_a_failure_and_costs_nothing(start: Start, api: ScriptedApi) -> None:
+    """What a gateway in front of an API sends while that is down."""
+    page = b"<html>upstream error</html>"
+
+    def answer(call: Call) -> None:
+        call.begin(200, kind="text/html; charset=utf-8", length=len(page))
+        call.handler.wfile.write(page)
+
+    api.answers(answer)
+    setup = start()
+    failure = failure_after(setup)
+    assert str(failure).endswith("answered 200 with text/html, which is no answer of its API")
+    assert not failure.is_lasting and setup.proxy.usage.tokens == 0
+
+
 @pytest.mark.parametrize(
     ("status", "error", "headers", "retry_after_s", "is_lasting"),
     [

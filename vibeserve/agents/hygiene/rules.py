@@ -30,7 +30,9 @@ LEFTOVER_NAMES = frozenset({
     ".git", ".hg", ".svn", ".jj",
     "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", "node_modules", ".venv",
     ".codex", ".claude", ".opencode", ".gemini", ".cursor", ".idea", ".vscode", ".DS_Store",
+    "AGENTS.md", "CLAUDE.md", "GEMINI.md",
 })  # fmt: skip
+"""the last three instruct whichever agent works in the folder next, such as the one that reviews it"""
 LEFTOVER_PATTERNS = (".aider*", "*.orig", "*.rej", "*.pyc", "*.pyo", "*.swp", "*~", f"{TRASH}*")
 
 WHAT_TO_DO = {

@@ -109,10 +109,18 @@ class Account:
         assert self._meter is not None
         metered = self._meter.finish(num_request_chars=len(self.outgoing.body))
         is_answered = metered.error is None or not metered.is_estimate or metered.num_output_chars > 0
+        is_answered = is_answered and not self._foreign_type
         if self._is_metered and not self._is_counted and is_answered:
             self._leave()
             self._spend = self._books.count(metered, model=self._model(metered))
         return metered
+
+    @property
+    def _foreign_type(self) -> str:
+        """The type of a body that no API of models sends, such as a gateway's error page; empty for what one sends."""
+        kind = self._content_type.partition(";")[0].strip().lower()
+        is_known = kind in ("", "application/json", "text/event-stream") or kind.endswith("+json")
+        return "" if is_known else kind
 
     def _model(self, metered: Metered) -> str:
         """As the request names it; where that could not be read, as the answer does."""
@@ -122,6 +130,10 @@ class Account:
     def _finish(self, *, was_cut: bool, failure: AgentInfraError | None = None, note: str = "") -> None:
         metered = self._count()
         refusal = ""
+        if failure is None and self._foreign_type:
+            where = self.outgoing.upstream.base_url
+            text = f"{where} answered {self._status} with {self._foreign_type}, which is no answer of its API"
+            failure = AgentInfraError(text)
         if failure is None and metered.error is not None:
             failure = told_failure(metered.error, where=self.outgoing.upstream.base_url)
             refusal = "" if failure is not None else message_of(metered.error)
