@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from loop_fakes import LIMIT, WRONG_TOKENS, Library, make_team, seed_checkpoint, small_spec
 
-from vibeserve.agents import Assembled, Implementation, Review
+from vibeserve.agents import Assembled, Implementation, Review, Reviewed
 from vibeserve.agents.playbook import PlaybookPlanner
 from vibeserve.core.nouns import Outcome, Proposal, Refusal
 from vibeserve.errors import ContractError, InfraError, RefusedError, ServerError
@@ -198,10 +198,11 @@ def test_a_workspace_that_no_checkpoint_can_hold_is_refused(rig: Rig) -> None:
 
 def test_an_agents_refusal_is_added_and_cannot_be_outweighed(rig: Rig) -> None:
     class Strict:
-        def review(self, review: Review) -> list[Refusal]:
+        def review(self, review: Review) -> Reviewed:
             assert review.verdict.passed and review.decision is not None and review.decision.accepted
             assert "+" in review.patch
-            return [Refusal(gate="review", reason_class="unclear", text=f"{review.proposal.card} is not explained")]
+            unclear = Refusal(gate="review", reason_class="unclear", text=f"{review.proposal.card} is not explained")
+            return Reviewed(refusals=(unclear,))
 
     rig.team.reviewer = Strict()
     record = rig.run().record

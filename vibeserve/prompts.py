@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vibeserve.core.paths import data_dir
@@ -36,15 +36,19 @@ class PromptTooLongError(InfraError):
     """A prompt beyond `MAX_PROMPT_BYTES`."""
 
 
-def fitted(role: str, context: Mapping[str, Any], *, trimmed: str = "history") -> str:
-    """Like `render`, but the oldest lines of the list `trimmed` are left out until the prompt is short enough."""
+def fitted(role: str, context: Mapping[str, Any], *, trimmed: Sequence[str] = ("history", "backlog", "notes")) -> str:
+    """Like `render`, but the first lines of the lists in `trimmed` are left out, of the longest one first, until the
+    prompt is short enough."""
     while True:
         try:
             return render(role, context)
         except PromptTooLongError:
-            if not context.get(trimmed):
+            lists = {name: list(context.get(name, ())) for name in trimmed}
+            # the last line of a list goes after all others: it is the newest
+            longest = max(lists, key=lambda name: (len(lists[name]) > 1, sum(map(len, lists[name]))))
+            if not context.get(longest):
                 raise
-            context = {**context, trimmed: context[trimmed][1:]}
+            context = {**context, longest: lists[longest][1:]}
 
 
 def shortened(text: str, *, max_chars: int) -> str:

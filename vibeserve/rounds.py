@@ -138,7 +138,9 @@ def run_round(
         earlier.append(record)
         current = revised
     attempts = tuple(_refused_attempt(refused) for refused in earlier)
-    record = replace(record, refused_attempts=attempts, analysis=_explained(team, record, incumbent=incumbent))
+    analysis = _explained(team, record, incumbent=incumbent, records=state.records)
+    record = replace(record, refused_attempts=attempts, analysis=analysis)
+    _keep_patch(team, record, incumbent=incumbent)
     return replace(result, record=replace(record, seconds=team.monotonic() - started_s))
 
 
@@ -153,16 +155,31 @@ def _given(
         workspace=_fresh(team, f"r{number:02d}a{attempt}"), number=number, attempt=attempt,
         incumbent=incumbent.workspace, assembled=incumbent.assembled, previous=Path(tree) if tree else None,
         refusals=last.verdict.refusals if last is not None and last.verdict is not None else (), records=records,
+        tried=tried_folder(team),
     )  # fmt: skip
 
 
-def _explained(team: Team, record: Round, *, incumbent: Checkpoint) -> str:
+def tried_folder(team: Team) -> Path:
+    """Patches of candidates that passed every gate and were not faster: work that a later round may build on."""
+    folder = team.bench.run_dir / "tried"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _keep_patch(team: Team, record: Round, *, incumbent: Checkpoint) -> None:
+    if record.candidate is not None and record.outcome is Outcome.REJECTED and not record.is_refused:
+        path = tried_folder(team) / f"{record.candidate.candidate_id}.diff"
+        path.write_text(_patch(team, record.candidate, incumbent), encoding="utf-8")
+
+
+def _explained(team: Team, record: Round, *, incumbent: Checkpoint, records: Sequence[Round]) -> str:
     """The evaluator's remark on a measured round. It decides nothing, so a missing one is told and no more."""
     if record.candidate is None or not record.metrics:
         return ""
     given = Explanation(
-        record=record, workspace=Path(record.candidate.workspace), patch=_patch(team, record.candidate, incumbent)
-    )
+        record=record, workspace=Path(record.candidate.workspace), patch=_patch(team, record.candidate, incumbent),
+        incumbent_spans=incumbent.spans, records=records,
+    )  # fmt: skip
     try:
         return team.explainer.explain(given)
     except RefusedError as error:
@@ -358,9 +375,10 @@ def _judge_and_measure(
         record, decision=decision, spans=ours.spans,
         metrics={"candidate": ours.medians(), "incumbent": theirs.medians()},
     )  # fmt: skip
+    remark = ""
     if verdict.passed and decision.accepted:
-        verdict = _reviewed(team, offered, verdict, decision, record=record, incumbent=incumbent)
-    record = replace(record, verdict=verdict)
+        verdict, remark = _reviewed(team, offered, verdict, decision, record=record, incumbent=incumbent)
+    record = replace(record, verdict=verdict, remark=remark)
     record = _outcome(record, verdict, decision)
     checkpoint = replace(offered, spans=ours.spans) if record.outcome is Outcome.ACCEPTED else None
     return RoundResult(record=record, checkpoint=checkpoint, series=series)
@@ -368,14 +386,14 @@ def _judge_and_measure(
 
 def _reviewed(
     team: Team, offered: Checkpoint, verdict: Verdict, decision: Decision, *, record: Round, incumbent: Checkpoint
-) -> Verdict:
+) -> tuple[Verdict, str]:
     """What only a candidate that would be accepted is worth: its own tests where somebody wrote them anew, as
-    certification will run them, and an agent's review."""
+    certification will run them, and an agent's review, with its remark."""
     if team.implementer.origin:
         failed = tuple(team.judge.own_tests(offered.workspace))
         verdict = replace(verdict, refusals=failed, checks=(*verdict.checks, "own_tests"))
         if failed:
-            return verdict
+            return verdict, ""
     assert record.proposal is not None
     review = Review(
         workspace=offered.workspace, proposal=record.proposal, number=record.number, attempt=record.attempts,
@@ -383,10 +401,11 @@ def _reviewed(
         spans={"candidate": record.spans, "incumbent": incumbent.spans},
     )  # fmt: skip
     try:
-        return replace(verdict, refusals=tuple(team.reviewer.review(review)))
+        reviewed = team.reviewer.review(review)
     except RefusedError as error:
         # an answer that cannot be used is no verdict, neither for the candidate nor against it
         raise InfraError(f"the judge's answer cannot be used: {_first_line(error)}") from error
+    return replace(verdict, refusals=reviewed.refusals), reviewed.remark
 
 
 def _noise_floor(team: Team, theirs: Series, *, incumbent: Checkpoint, seed_floor: float, seed: int) -> float:

@@ -16,7 +16,7 @@ from vibeserve.core.nouns import Decision, Outcome, Refusal, Round, Verdict
 from vibeserve.errors import AgentCapError, AgentInfraError, InfraError, RefusedError
 from vibeserve.journal import Journal
 from vibeserve.roles.evaluator import Entrant, Series
-from vibeserve.rounds import Checkpoint, RoundResult, Team, commit, expected_factor, run_round
+from vibeserve.rounds import Checkpoint, RoundResult, Team, commit, expected_factor, run_round, tried_folder
 from vibeserve.seeds import Seed
 from vibeserve.skills import TargetFacts, applicable
 from vibeserve.spec import ClockKind
@@ -104,6 +104,7 @@ def synthesize(
         state = PlanningState(
             facts=facts, scaffold=team.scaffold, skills=team.skills, incumbent=search.incumbent.assembled,
             spans=search.incumbent.spans, workspace=search.incumbent.workspace,
+            tried=tried_folder(team),
             records=[entry.record for entry in search.entries], min_effect=plan.spec.evaluation.min_effect,
             pins=plan.spec.search.pins,
         )  # fmt: skip

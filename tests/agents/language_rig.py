@@ -28,6 +28,7 @@ PROPOSAL: dict[str, Any] = {
     "title": "batch the rows", "hypothesis": "one read of the weights for all", "mechanism": "rows are stacked first",
     "activation_evidence": "decode.linear shrinks", "falsification": "the interval includes 1", "forecast_ratio": 1.5,
     "invariants": ["replies do not depend on neighbours"], "skills": ["card"], "components": [], "parameters": [],
+    "what_changed": "",
 }  # fmt: skip
 DONE = json.dumps({"status": "done", "summary": "stacked", "activation_evidence": "spans", "risks": "none"})
 GAVE_UP = json.dumps({"status": "gave_up", "summary": "no room", "activation_evidence": "", "risks": ""})

@@ -252,7 +252,7 @@ def test_an_evaluators_remark_reaches_the_next_planner_and_decides_nothing(table
     table.team.explainer = evaluator_of(table.desk("evaluator", REMARK), table.library)
     record = table.run(components=["card"]).record
     assert record.outcome is Outcome.ACCEPTED
-    assert record.analysis == "less queueing\nqueue 25%: one slot\nnext: more slots"
+    assert record.analysis == "next: more slots\nless queueing\nqueue 25%: one slot"
     planner = table.desk("planner", propose())
     planner_of(planner, table.library).propose(table.library.state(records=[record], workspace=table.root))
     assert "| queue 25%: one slot" in planner.backend.requests[0].prompt

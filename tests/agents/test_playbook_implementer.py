@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from loop_fakes import LIMIT, WRONG_TOKENS, Library, tried
 
-from vibeserve.agents import Explanation, Implementation, Review
+from vibeserve.agents import Explanation, Implementation, Review, Reviewed
 from vibeserve.agents.playbook import PlaybookEvaluator, PlaybookImplementer, PlaybookJudge, PlaybookPlanner
 from vibeserve.core.documents import digest_tree
 from vibeserve.core.nouns import Proposal, Verdict
@@ -87,7 +87,7 @@ def test_the_judge_adds_nothing(library: Library, tmp_path: Path) -> None:
         workspace=tmp_path, proposal=proposal_of(library), number=1, attempt=1, patch="", verdict=Verdict(),
         decision=None,
     )  # fmt: skip
-    assert PlaybookJudge().review(review) == []
+    assert PlaybookJudge().review(review) == Reviewed()
     record = tried(proposal_of(library))
     assert PlaybookEvaluator().explain(Explanation(record=record, workspace=tmp_path, patch="")) == ""
     assert implementer_of(library).origin == ""

@@ -19,6 +19,7 @@ from vibeserve.core.nouns import Outcome, Refusal, Round, Verdict
 from vibeserve.core.paths import data_dir
 from vibeserve.errors import InfraError
 from vibeserve.plan import Plan
+from vibeserve.planning import Backlog, Change, Constraints, ItemState, Memory, NoteChange
 from vibeserve.prompts import MAX_PROMPT_BYTES, fitted, quoted, render, shortened
 from vibeserve.skills import load_scaffold, load_skills, target_facts
 
@@ -55,6 +56,22 @@ def records() -> list[Round]:
     return [replace(tried, number=number) for number in range(1, 31)]
 
 
+def planning_state() -> dict[str, Any]:
+    """Every kind of idea and note, at its longest."""
+    states = [ItemState.ABANDONED] * 9 + [ItemState.PARKED] * 5 + [ItemState.OPEN] * 7
+    changes = [
+        Change(item=f"b{n}", state=state, title=f"idea {n} {LONG}"[:200], why=LONG[:2000], who="person", round=40)
+        for n, state in enumerate(states, start=1)
+    ]
+    backlog, memory = Backlog(), Memory()
+    for change in changes:
+        backlog.take(change)
+    for n in range(1, 12):
+        memory.take(NoteChange(note=f"n{n}", action="add", text=f"note {n} {LONG}"[:500], who="person", round=0))
+    constraints = Constraints(banned=("paged-kv",), allowed={"max_num_seqs": (8, 16)})
+    return {"backlog": backlog, "memory": memory, "constraints": constraints}
+
+
 def contexts(plan: Plan, *, history: list[Round]) -> dict[str, dict[str, Any]]:
     """What each role is told at its longest."""
     state = PlanningState(
@@ -62,6 +79,7 @@ def contexts(plan: Plan, *, history: list[Round]) -> dict[str, dict[str, Any]]:
         scaffold=load_scaffold(data_dir("templates") / "runtime/text"),
         incumbent=Assembled(components=("continuous-batching",), parameters={"max_num_seqs": 8}),
         spans={"queue": 0.25, "decode.linear": 0.5, "http": 0.25}, records=history, min_effect=0.02,
+        **(planning_state() if history else {}),
     )  # fmt: skip
     shared = {
         "target": briefs.target_brief(plan, machine=MACHINE), "workspace": "/run/w", "model_dir": "/models/m",
@@ -75,14 +93,15 @@ def contexts(plan: Plan, *, history: list[Round]) -> dict[str, dict[str, Any]]:
     spans = {"candidate": "queue 10%", "incumbent": "queue 60%"}
     own: dict[str, dict[str, Any]] = {
         "planner": {
-            "incumbent": incumbent, "history": briefs.history_brief(history),
+            "incumbent": incumbent, "history": briefs.history_brief(history), "tried": "",
             "analysis": briefs.analysis_brief(history), "min_effect": "2%", "pins": "none",
+            **briefs.planning_brief(state),
             "skills": briefs.skills_brief(SKILLS, state=state, folder=Path("/skills")),
         },
         "implementer": {
             "proposal": briefs.proposal_brief(proposal()), "attempt": 2 if history else 1, "incumbent": incumbent,
             "has_tree": True, "is_assembled": False,
-            "history": briefs.history_brief(history[-4:]),
+            "history": briefs.history_brief(history[-4:]), "tried": "/run/tried: r01a1.diff",
             "refusals": briefs.refusals_brief(refusals if history else []),
             "skills": briefs.skills_brief(SKILLS, state=None, folder=Path("/skills")),
         },
@@ -93,7 +112,9 @@ def contexts(plan: Plan, *, history: list[Round]) -> dict[str, dict[str, Any]]:
         },
         "evaluator": {
             "proposal": briefs.proposal_brief(proposal()), "outcome": "accepted",
-            "reason": quoted(LONG, max_chars=600), "spans": "queue 25%", **patch,
+            "reason": quoted(LONG, max_chars=600), "spans": "queue 25%", "incumbent_spans": "queue 60%",
+            "pairs": "1.2, 1.4", "remark": quoted(LONG if history else "", max_chars=500), "checks": "scan, build",
+            "history": briefs.history_brief(history[-5:]), "skills_folder": "/skills", **patch,
             "figures": [f"metric_{n}: candidate 1.234, incumbent 1.111" for n in range(16)],
         },
     }  # fmt: skip
@@ -144,11 +165,36 @@ def test_of_a_long_history_the_oldest_rounds_are_left_out() -> None:
     assert "round 11:" in text and "round 0:" not in text
 
 
+def test_ideas_notes_and_what_is_ruled_out_are_told() -> None:
+    context = contexts(tiny_plan(), history=records()[:2])["planner"]
+    assert [line.split()[0] for line in context["backlog"]] == [
+        "b6", "b7", "b8", "b9", "b12", "b13", "b14", "b19", "b20", "b21"
+    ], "the newest of each kind"  # fmt: skip
+    text = fitted("planner", context)
+    assert "- ruled out for this run: component paged-kv is banned; max_num_seqs may only be 8, 16\n" in text
+    assert "- b14 parked in round 40: idea 14 " in text and "- b21 open: idea 21 " in text
+    assert "- n11: note 11 " in text and "n7:" not in text
+    assert max(len(line) for line in [*context["backlog"], *context["notes"]]) == 240
+
+
+def test_ideas_of_rounds_that_the_history_tells_are_not_told_twice() -> None:
+    told = Change(item="b1", state=ItemState.ABANDONED, title="twice", who="framework", round=30)
+    before = Change(item="b2", state=ItemState.ABANDONED, title="once", who="framework", round=2)
+    backlog = Backlog()
+    for change in (told, before):
+        backlog.take(change)
+    state = PlanningState(
+        facts=target_facts(tiny_plan().spec, cpu_flags=[]), skills=[], records=records(), min_effect=0.02, spans={},
+        scaffold=load_scaffold(data_dir("templates") / "runtime/text"), incumbent=Assembled(), backlog=backlog,
+    )  # fmt: skip
+    assert briefs.planning_brief(state)["backlog"] == ["b2 abandoned in round 2: once"]
+
+
 def test_nothing_hidden_is_told() -> None:
     """Seeds of traffic, golden data and the evaluator's places are no business of an agent."""
     plan = tiny_plan()
     for role, context in contexts(plan, history=records()).items():
-        text = render(role, context)
+        text = fitted(role, context)
         assert str(plan.spec.evaluation.seed) not in text, role
         assert str(data_dir("targets").parent / "vibeserve") not in text, role
 

@@ -14,6 +14,7 @@ from vibeserve.agents.port import (
     PlannerAgent,
     PlanningState,
     Review,
+    Reviewed,
 )
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "PlannerAgent",
     "PlanningState",
     "Review",
+    "Reviewed",
 ]

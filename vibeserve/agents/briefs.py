@@ -9,9 +9,10 @@ from typing import Any
 
 from vibeserve.agents.port import Assembled, PlanningState
 from vibeserve.core.engines import ENGINES
-from vibeserve.core.nouns import METRICS, Outcome, Proposal, Refusal, Round
+from vibeserve.core.nouns import METRICS, Decision, Outcome, Proposal, Refusal, Round
 from vibeserve.hardware import HardwareFacts
 from vibeserve.plan import Plan
+from vibeserve.planning import backlog_lines, calibration_of, calibration_text, note_lines
 from vibeserve.prompts import quoted, shortened
 from vibeserve.skills import Skill, applicable
 from vibeserve.spec import Goal
@@ -24,7 +25,7 @@ TOLD_FLAGS = (
 MAX_ROUNDS_TOLD = 8
 MAX_REASON_CHARS = 130
 MAX_REFUSAL_CHARS = 700
-MAX_ANALYSIS_CHARS = 700
+MAX_ANALYSIS_CHARS = 1300
 MAX_SKILLS_TOLD = 30
 MAX_SKILL_CHARS = 110
 IMPORTABLE = (
@@ -63,6 +64,7 @@ def target_brief(plan: Plan, *, machine: str) -> dict[str, Any]:
         f"others are within {tolerances.disagreement_margin_max_nats:g} nats of it; log-probabilities within "
         f"{tolerances.logprob_mean_max:g} nats in the mean",
         "headline": spec.goals[0].metric if spec.goals else "request_throughput",
+        "windows": f"{plan.schedule.search_pairs} pairs of windows of {plan.schedule.search_window_s:g} s",
         "floors": _floors(plan),
         "engines": ", ".join(ENGINES),
         "known_engines": ", ".join(ENGINES[:5]),
@@ -180,12 +182,34 @@ def history_brief(records: Sequence[Round]) -> list[str]:
     """One line a round, the newest last; older ones are left out."""
     lines = []
     for record in records[-MAX_ROUNDS_TOLD:]:
-        title = record.proposal.title if record.proposal else "the seed"
+        title = record.proposal.title if record.proposal else "no proposal" if record.number else "the seed"
         forecast = f", forecast x{record.proposal.forecast_ratio:g}" if record.proposal else ""
         reason = shortened(record.reason.replace("\n", " "), max_chars=MAX_REASON_CHARS)
         lines.append(f"round {record.number}: {title}{forecast}: {record.outcome.value}: {reason}")
     left_out = len(records) - len(lines)
     return [f"({left_out} older rounds are left out)", *lines] if left_out else lines
+
+
+def planning_brief(state: PlanningState) -> dict[str, Any]:
+    """Ideas that the history does not tell, notes, what is ruled out, and how good forecasts were."""
+    told = {record.number for record in state.records[-MAX_ROUNDS_TOLD:]}
+    return {
+        "backlog": backlog_lines(state.backlog, told=told), "notes": note_lines(state.memory),
+        "constraints": "; ".join(state.constraints.lines()),
+        "calibration": calibration_text(calibration_of(state.records)),
+    }  # fmt: skip
+
+
+def tried_brief(folder: Path | None) -> str:
+    """Where patches of rounds that passed every gate and were not faster lie; empty where there is none."""
+    names = sorted(path.name for path in folder.glob("*.diff")) if folder else []
+    return f"{folder}: {', '.join(names)}" if names else ""
+
+
+def pairs_text(decision: Decision | None) -> str:
+    """Every pair's ratio, in measured order."""
+    values = decision.headline.values if decision is not None and decision.headline is not None else ()
+    return ", ".join(f"{value:.3g}" for value in values) or "not measured"
 
 
 def analysis_brief(records: Sequence[Round]) -> str:

@@ -17,7 +17,7 @@ from vibeserve.agents import briefs
 from vibeserve.agents.caller import AgentCaller, Answer
 from vibeserve.agents.edits import apply_edits, record_edits
 from vibeserve.agents.hygiene import remove_tree, tidy_workspace
-from vibeserve.agents.port import Explanation, Implementation, PlanningState, Review
+from vibeserve.agents.port import Explanation, Implementation, PlanningState, Review, Reviewed
 from vibeserve.agents.schemas import SCHEMAS, proposal_of, refusals_of
 from vibeserve.core.documents import digest_tree
 from vibeserve.core.nouns import Proposal, Refusal
@@ -87,13 +87,14 @@ class LanguagePlanner(LanguageRole):
             key=f"p{number:02d}-planner",
             context={
                 "incumbent": briefs.incumbent_brief(state.incumbent, spans=state.spans, records=state.records),
-                "history": briefs.history_brief(state.records),
+                "history": briefs.history_brief(state.records), **briefs.planning_brief(state),
+                "tried": briefs.tried_brief(state.tried),
                 "analysis": briefs.analysis_brief(state.records),
                 "skills": briefs.skills_brief(self.shelf.skills, state=state, folder=self.shelf.folder),
                 "min_effect": f"{state.min_effect:.0%}",
                 "pins": ", ".join(f"{name}={value}" for name, value in state.pins.items()) or "none",
             },
-            workspace=state.workspace,
+            workspace=state.workspace, read_only=(state.tried,) if state.tried else (),
         )  # fmt: skip
         if answer.output["decision"] == "stop" or answer.output["proposal"] is None:
             self.why_stopped = f"the planner stops: {answer.output['why']}"
@@ -130,12 +131,13 @@ class LanguageImplementer(LanguageRole):
         self._is_settled = False
         self.ask(
             key=key, workspace=given.workspace, is_writable=True, restart=lambda: _restore(base, given.workspace),
+            read_only=(given.tried,) if given.tried else (),
             settle=lambda output: self._settle(key, output, proposal, given, base=base),
             context={
                 "proposal": briefs.proposal_brief(proposal), "attempt": given.attempt,
                 "has_tree": given.previous is not None, "is_assembled": self._is_assembled(proposal, given),
                 "incumbent": briefs.incumbent_brief(given.assembled, spans={}, records=given.records),
-                "history": briefs.history_brief(given.records[-4:]),
+                "history": briefs.history_brief(given.records[-4:]), "tried": briefs.tried_brief(given.tried),
                 "refusals": briefs.refusals_brief(given.refusals),
                 "skills": briefs.skills_brief(self.shelf.skills, state=None, folder=self.shelf.folder),
             },
@@ -186,7 +188,7 @@ class LanguageImplementer(LanguageRole):
 class LanguageJudge(LanguageRole):
     """Reads the change when every gate has passed it; can only refuse."""
 
-    def review(self, review: Review) -> list[Refusal]:
+    def review(self, review: Review) -> Reviewed:
         key = f"r{review.number:02d}a{review.attempt}-judge"
         patch = _patch_file(self.caller.folder / key, review.patch)
         verdict = review.verdict
@@ -202,7 +204,7 @@ class LanguageJudge(LanguageRole):
                 "decision": review.decision.reason if review.decision else "not measured",
             },
         )  # fmt: skip
-        return refusals_of(answer.output)
+        return Reviewed(refusals=tuple(refusals_of(answer.output)), remark=answer.output["summary"])
 
 
 class LanguageEvaluator(LanguageRole):
@@ -218,12 +220,16 @@ class LanguageEvaluator(LanguageRole):
                 "proposal": briefs.proposal_brief(record.proposal) if record.proposal else {},
                 "outcome": record.outcome.value, "reason": quoted(record.reason, max_chars=600),
                 "figures": briefs.compared_rows(record.metrics)[:16], "patch_file": str(patch),
+                "pairs": briefs.pairs_text(record.decision), "remark": quoted(record.remark, max_chars=500),
+                "checks": ", ".join(record.verdict.checks) if record.verdict else "none",
+                "history": briefs.history_brief(explanation.records[-5:]), "skills_folder": str(self.shelf.folder),
+                "incumbent_spans": briefs.spans_text(explanation.incumbent_spans),
                 "patch": briefs.patch_excerpt(explanation.patch, max_chars=MAX_PATCH_CHARS),
                 "spans": briefs.spans_text(record.spans),
             },
         )  # fmt: skip
         rows = [f"{row['span']} {row['share']:.0%}: {row['why']}" for row in answer.output["bottlenecks"]]
-        return "\n".join([answer.output["summary"], *rows, f"next: {answer.output['advice']}"])
+        return "\n".join([f"next: {answer.output['advice']}", answer.output["summary"], *rows])
 
 
 def _patch_file(folder: Path, patch: str) -> Path:

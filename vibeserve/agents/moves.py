@@ -9,7 +9,9 @@ from vibeserve.agents.port import Parameters, PlanningState
 from vibeserve.core.documents import canonical_json
 from vibeserve.core.nouns import Outcome, Proposal, Round
 from vibeserve.errors import SpecError
+from vibeserve.planning import assembly_key, keys_of, like_abandoned
 from vibeserve.skills import Card, Parameter, Skill, applicable, declared_parameters, pinned_values, resolve
+from vibeserve.skills.resolve import parameter_values
 
 MAX_FAILURES = 2
 """refused or lost attempts after which a card is abandoned"""
@@ -57,13 +59,26 @@ def _is_applicable(card: Card, state: PlanningState) -> bool:
     if card.name in state.incumbent.components:
         return False
     needed = [skill.card for skill in resolve([card.name], state.skills) if skill.card is not None]
-    return all(applicable(each, facts=state.facts) is None for each in needed) and not _contradicts_pin(needed, state)
+    is_banned = state.constraints.bans([each.name for each in needed], incumbent=state.incumbent.components)
+    is_in_place = all(applicable(each, facts=state.facts) is None for each in needed)
+    return is_in_place and not is_banned and not _contradicts_pin(needed, state)
 
 
 def _contradicts_pin(cards: Sequence[Card], state: PlanningState) -> bool:
-    """One of the cards declares a pinned parameter with bounds that leave the pinned value out."""
+    """One of the cards declares a pinned or constrained parameter with bounds that leave out all that it may be."""
     declared = {name: parameter for card in cards for name, parameter in card.parameters.items()}
-    return any(name in declared and declared[name].problem(pin) is not None for name, pin in state.pins.items())
+    moved = [name for name, pin in state.pins.items() if name in declared and declared[name].problem(pin) is not None]
+    ruled = state.constraints
+    return bool(moved) or any(not ruled.possible(name, declared[name]) for name in ruled.allowed if name in declared)
+
+
+def is_untried(proposal: Proposal, state: PlanningState) -> bool:
+    """Neither offered for its card before, nor given up, whoever gave it up."""
+    if key_of(proposal.parameters, proposal.components) in tried(state.records, card=proposal.card):
+        return False
+    incumbent = (state.incumbent.components, state.incumbent.parameters)
+    keys = keys_of(proposal, incumbent=incumbent, scaffold=state.scaffold, skills=state.skills)
+    return like_abandoned(proposal, keys=keys, backlog=state.backlog) is None
 
 
 def adoption(skill: Skill, gain: float, state: PlanningState) -> Proposal:
@@ -90,8 +105,8 @@ def adoption(skill: Skill, gain: float, state: PlanningState) -> Proposal:
 
 
 def _retained_parameters(components: Sequence[Skill], state: PlanningState) -> dict[str, float | int | str | bool]:
-    """What the incumbent was tuned to stays, as far as it is still allowed; what is new starts at its default, and what
-    is pinned at its pin."""
+    """What the incumbent was tuned to stays, as far as it is still allowed; what is new starts at its default, what is
+    constrained at a value that is allowed, and what is pinned at its pin."""
     added = [skill.card for skill in components if skill.card and skill.name not in state.incumbent.components]
     fresh = {name for card in added for name in card.parameters}
     declared = declared_parameters(state.scaffold, components)
@@ -100,7 +115,7 @@ def _retained_parameters(components: Sequence[Skill], state: PlanningState) -> d
         value = state.incumbent.parameters.get(name, parameter.default)
         is_kept = name not in fresh and parameter.problem(value) is None
         values[name] = value if is_kept else parameter.default
-    return values | pinned_values(declared, state.pins)
+    return state.constraints.settled(declared, values) | pinned_values(declared, state.pins)
 
 
 def _compatible(card: Card, state: PlanningState) -> tuple[list[str], list[str]]:
@@ -122,17 +137,20 @@ def _is_combinable(first: str, second: str, state: PlanningState) -> bool:
 
 def untried_settings(state: PlanningState) -> list[dict[str, float | int | str | bool]]:
     """The incumbent's parameters with one value changed, by every declaration that holds in its assembly; pinned ones
-    are left alone."""
+    are left alone, and so are values that are ruled out or were given up."""
     components = state.incumbent.components
     declared: dict[str, Parameter] = declared_parameters(state.scaffold, resolve(components, state.skills))
     pins = pinned_values(declared, state.pins)
-    current = {**state.incumbent.parameters, **pins}
-    known = tried(state.records, card=TUNING_CARD)
+    current = {**state.constraints.settled(declared, state.incumbent.parameters), **pins}
+    known, abandoned = tried(state.records, card=TUNING_CARD), state.backlog.abandoned_keys
     settings: list[dict[str, float | int | str | bool]] = []
     for name, parameter in sorted(declared.items()):
         for value in () if name in pins else parameter.tune:
             changed = {**current, name: value}
-            if value != current.get(name, parameter.default) and key_of(changed, components) not in known:
+            is_same = value == current.get(name, parameter.default) or not state.constraints.permits(name, value)
+            if is_same or key_of(changed, components) in known:
+                continue
+            if not abandoned or assembly_key(components, parameter_values(declared, changed)) not in abandoned:
                 settings.append(changed)
     return settings
 

@@ -17,13 +17,14 @@ from vibeserve.agents.moves import (
     adoption,
     applicable_cards,
     gain_of,
+    is_untried,
     key_of,
     num_failures,
     tried,
     tuning,
     untried_settings,
 )
-from vibeserve.agents.port import Explanation, Implementation, PlanningState, Review
+from vibeserve.agents.port import Explanation, Implementation, PlanningState, Review, Reviewed
 from vibeserve.core.nouns import Proposal, Refusal
 from vibeserve.skills import Skill, assemble
 
@@ -41,10 +42,9 @@ class PlaybookPlanner:
             for card, skill in applicable_cards(state)
             if (gain := gain_of(card, state.spans)) >= 1 + state.min_effect
         ]
-        for failures, negative_gain, name, skill in sorted(promising, key=lambda entry: entry[:3]):
+        for failures, negative_gain, _, skill in sorted(promising, key=lambda entry: entry[:3]):
             proposal = adoption(skill, -negative_gain, state)
-            is_new = key_of(proposal.parameters, proposal.components) not in tried(state.records, card=name)
-            if failures < MAX_FAILURES and is_new:
+            if failures < MAX_FAILURES and is_untried(proposal, state):
                 return proposal
         variants = untried_settings(state)[:MAX_VARIANTS]
         return tuning(state, variants) if variants else None
@@ -72,7 +72,7 @@ class PlaybookImplementer:
         for name, parameter in sorted(skill.card.parameters.items()):
             for value in () if name in state.pins else parameter.tune:
                 parameters = {**proposal.parameters, name: value}
-                if key_of(parameters, proposal.components) not in known:
+                if key_of(parameters, proposal.components) not in known and state.constraints.permits(name, value):
                     title = f"{proposal.title}, {name}={value}"
                     return replace(proposal, proposal_id=f"{proposal.proposal_id}b", title=title, parameters=parameters)
         return None
@@ -81,8 +81,8 @@ class PlaybookImplementer:
 class PlaybookJudge:
     """Adds nothing to the gates' verdict."""
 
-    def review(self, review: Review) -> list[Refusal]:
-        return []
+    def review(self, review: Review) -> Reviewed:
+        return Reviewed()
 
 
 class PlaybookEvaluator:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from vibeserve.core.nouns import Decision, Proposal, Refusal, Round, Verdict
+from vibeserve.planning import Backlog, Constraints, Memory
 from vibeserve.skills import Scaffold, Skill, TargetFacts
 
 Parameters = Mapping[str, float | int | str | bool]
@@ -40,8 +41,16 @@ class PlanningState:
     """gains below this share are not accepted, so they are not worth a round"""
     workspace: Path = Path()
     """the incumbent's, not to be changed"""
+    tried: Path | None = None
+    """as `Implementation.tried`"""
     pins: Parameters = field(default_factory=dict)
     """parameters that the whole search leaves at these values, wherever an assembly declares them so"""
+    constraints: Constraints = field(default_factory=Constraints)
+    """what a person has ruled out"""
+    backlog: Backlog = field(default_factory=Backlog)
+    """ideas that were had, with what became of them"""
+    memory: Memory = field(default_factory=Memory)
+    """notes that outlive a round"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +70,8 @@ class Implementation:
     refusals: Sequence[Refusal] = ()
     """of that attempt"""
     records: Sequence[Round] = ()
+    tried: Path | None = None
+    """folder with the patches of candidates that passed every gate and were not faster"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +93,23 @@ class Review:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Reviewed:
+    """What a judge answers: refusals to add to the gates' own, and a remark that decides nothing."""
+
+    refusals: tuple[Refusal, ...] = ()
+    remark: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Explanation:
     """What an evaluator is given: one finished round."""
 
     record: Round
     workspace: Path
     patch: str
+    incumbent_spans: Mapping[str, float] = field(default_factory=dict)
+    records: Sequence[Round] = ()
+    """the rounds before it"""
 
 
 class PlannerAgent(Protocol):
@@ -120,7 +142,7 @@ class ImplementerAgent(Protocol):
 
 
 class JudgeAgent(Protocol):
-    def review(self, review: Review) -> list[Refusal]:
+    def review(self, review: Review) -> Reviewed:
         """Refusals to add to the gates' own. It can never remove one."""
         ...
 

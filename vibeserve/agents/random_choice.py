@@ -12,10 +12,9 @@ from vibeserve.agents.moves import (
     adoption,
     applicable_cards,
     gain_of,
-    key_of,
+    is_untried,
     num_failures,
     single_setting,
-    tried,
     untried_settings,
 )
 from vibeserve.agents.port import PlanningState
@@ -49,9 +48,5 @@ def list_choices(state: PlanningState) -> list[Proposal]:
         for card, skill in applicable_cards(state)
         if num_failures(card, state.records) < MAX_FAILURES
     ]
-    untried = [
-        proposal
-        for proposal in adoptions
-        if key_of(proposal.parameters, proposal.components) not in tried(state.records, card=proposal.card)
-    ]
+    untried = [proposal for proposal in adoptions if is_untried(proposal, state)]
     return [*untried, *(single_setting(state, parameters) for parameters in untried_settings(state))]

@@ -54,6 +54,7 @@ _PROPOSAL = _object(
     skills=_texts("skills that the implementer should open, by name"),
     components=_texts("the whole list of components of the proposed assembly; [] = none"),
     parameters={"type": "array", "items": _PARAMETER, "description": "parameters that differ from their defaults"},
+    what_changed=_text("what is different now, where this is like an abandoned idea; empty otherwise"),
 )
 
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -82,17 +83,18 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         },
     ),
     "evaluator": _object(
-        summary=_text("what the measurements say", min_length=3),
+        summary={**_text("what the measurements say", min_length=3), "maxLength": 500},
         bottlenecks={
             "type": "array",
             "items": _object(
                 span=_text("where requests spend their time"),
                 share={"type": "number", "minimum": 0, "maximum": 1},
-                why=_text("cause, as far as the evidence goes"),
+                why={**_text("cause, as far as the evidence goes"), "maxLength": 200},
             ),
+            "maxItems": 4,
             "description": "largest first",
         },
-        advice=_text("what to try next"),
+        advice={**_text("what to try next"), "maxLength": 400},
     ),
 }
 """by role"""
@@ -162,7 +164,7 @@ def proposal_of(document: Mapping[str, Any], *, proposal_id: str) -> Proposal:
         activation_evidence=data["activation_evidence"], falsification=data["falsification"],
         forecast_ratio=float(data["forecast_ratio"]), components=tuple(sorted(set(data["components"]))),
         parameters={row["name"]: row["value"] for row in data["parameters"]}, skills=tuple(data["skills"]),
-        invariants=tuple(data["invariants"]),
+        invariants=tuple(data["invariants"]), what_changed=data["what_changed"],
     )  # fmt: skip
 
 

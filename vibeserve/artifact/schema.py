@@ -9,7 +9,7 @@ import typing
 from enum import Enum
 from typing import Any
 
-from vibeserve.core.manifest import STATUSES, BaselineValue, Manifest
+from vibeserve.core.manifest import STATUSES, BaselineValue, Calibration, Intervention, Manifest
 from vibeserve.core.nouns import Refusal
 from vibeserve.errors import SpecError
 
@@ -23,6 +23,8 @@ _CHOICES = {
     (BaselineValue, "baseline_class"): ("naive", "competent"),
     (BaselineValue, "precision"): ("same_bytes", "any"),
     (BaselineValue, "state"): ("measured", "screened", "skipped"),
+    (Calibration, "judgement"): ("too few", "no bias seen", "forecasts too high", "forecasts too low"),
+    (Intervention, "state"): ("applied", "refused"),
 }
 
 

@@ -105,6 +105,58 @@ class Selection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScoredForecast:
+    """What a proposal forecast of the headline beside what its round measured."""
+
+    round: int
+    forecast: float
+    """ratio against the incumbent"""
+    measured: float
+    """paired ratio, with its interval"""
+    ci_low: float
+    ci_high: float
+    log_error: float
+    """natural log of measured over forecast; below 0 the forecast was too high"""
+    is_inside: bool
+    """the interval holds the forecast"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """How good the search's forecasts were. The figures are None where there are too few to say."""
+
+    forecasts: tuple[ScoredForecast, ...] = ()
+    judgement: str
+    """too few, no bias seen, forecasts too high, forecasts too low"""
+    bias: float | None = None
+    """geometric mean of measured over forecast"""
+    mean_abs_log_error: float | None = None
+    coverage: float | None = None
+    """share of the measured intervals that hold the forecast"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervention:
+    """What a person asked of the run while it searched."""
+
+    number: int
+    """of the request"""
+    command: str
+    """pause, stop, constrain, veto, pin, propose, budget, backend, backlog, note ..."""
+    text: str
+    """what it was, in words"""
+    who: str
+    at: str
+    """UTC, ISO 8601: when it was asked"""
+    round: int
+    """the last one that was finished, or the one under way, when it took effect"""
+    state: str
+    """applied or refused"""
+    effect: str
+    """what it did, or why it was refused"""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Authorship:
     """What one origin contributed: scaffold, component:<skill>, seed:<repo@commit>, agent:<back end/model>, human."""
 
@@ -210,6 +262,10 @@ class Manifest:
     rounds: tuple[RoundEntry, ...] = ()
     environment: Environment | None = None
     """the machine while the winner was certified"""
+    calibration: Calibration | None = None
+    """of the search's forecasts; None where nothing was measured, or under a fake clock"""
+    interventions: tuple[Intervention, ...] = ()
+    """of people, in order"""
     schema_version: int = 1
 
     @property

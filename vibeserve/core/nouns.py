@@ -204,6 +204,8 @@ class Proposal:
     """what must stay true of the runtime"""
     variants: tuple[dict[str, float | int | str | bool], ...] = ()
     """tuning: parameter sets to halve successively before the best one is offered; empty = `parameters` alone"""
+    what_changed: str = ""
+    """against an abandoned idea that this one is like; empty = it is like none"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +275,8 @@ class Round:
     seconds: float = 0.0
     analysis: str = ""
     """what the evaluator's agent made of the measurements; it decides nothing"""
+    remark: str = ""
+    """what the judge's agent said of a candidate that it let pass"""
 
     @property
     def is_refused(self) -> bool:

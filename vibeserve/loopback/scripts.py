@@ -22,6 +22,7 @@ BATCHING: dict[str, Any] = {
     "skills": [COMPONENT],
     "components": [COMPONENT],
     "parameters": [],
+    "what_changed": "",
 }
 WRONG: dict[str, Any] = {
     **BATCHING,
