@@ -167,6 +167,15 @@ class RecordingLease:
     def exclusive(self, what: str) -> AbstractContextManager[None]:
         return self._block("exclusive", what)
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        outer, self.held = self.held, []
+        self.granted.append(("aside", ""))
+        try:
+            yield
+        finally:
+            self.held = outer
+
     def monotonic(self) -> float:
         return time.monotonic()
 

@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("accuracy", "benchmark", "audit", "baselines", "control"),
     ("roles", "rivals"),
     ("rounds", "resolution", "results", "decision_study", "live_audits", "joined"),
-    ("golden",),
+    ("golden", "steered"),
     ("certification",),
     ("synthesis", "reverification"),
     ("recordings",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -85,6 +85,8 @@ class Team:
     store: CheckpointStore
     progress: Progress
     run_id: str
+    pins: Mapping[str, float | int | str | bool] = field(default_factory=dict)
+    """beside the target's own: those that a person asked for"""
     monotonic: Callable[[], float] = time.monotonic
     """clock of the rounds' seconds: it stands still while the run waits for a device"""
 
@@ -112,10 +114,12 @@ class RoundResult:
 
 
 def run_round(
-    team: Team, proposal: Proposal, *, number: int, incumbent: Checkpoint, state: PlanningState, seed_floor: float
-) -> RoundResult:
+    team: Team, proposal: Proposal, *, number: int, incumbent: Checkpoint, state: PlanningState, seed_floor: float,
+    why_ends: Callable[[Round], str] = lambda record: "",
+) -> RoundResult:  # fmt: skip
     """One proposal through the inner loop, a refused one revised as often as the budget's attempts allow.
 
+    Before another attempt `why_ends` is asked, with the refused one's record, whether there shall be one.
     Never raises for what a candidate does; infrastructure failures become `infra`. ContractError where a file of the
     target's folder fails, AgentInfraError and AgentCapError where an agent cannot be asked: then the round did not
     happen.
@@ -128,6 +132,10 @@ def run_round(
         result = _attempt(team, current, given=given, incumbent=incumbent, seed_floor=seed_floor)
         record = result.record
         if not record.is_refused or record.attempts >= team.bench.plan.spec.budget.attempts:
+            break
+        ended = why_ends(record)
+        if ended:
+            record = replace(record, reason=f"{record.reason}; {ended}")
             break
         refusals = record.verdict.refusals if record.verdict else ()
         tried = replace(state, records=[*state.records, *earlier, record])
@@ -254,7 +262,7 @@ def _offer(team: Team, proposal: Proposal, *, given: Implementation) -> tuple[Pr
 def _refuse_moved_pins(team: Team, proposal: Proposal) -> None:
     """SpecError where a planner, whoever it is, gives a pinned parameter another value."""
     declared = declared_parameters(team.scaffold, resolve(proposal.components, team.skills))
-    pins = pinned_values(declared, team.bench.plan.spec.search.pins)
+    pins = pinned_values(declared, {**team.bench.plan.spec.search.pins, **team.pins})
     offered = proposal.variants or (proposal.parameters,)
     moved = [
         f"{name} is pinned to {pin!r}, proposed is {parameters.get(name, declared[name].default)!r}"

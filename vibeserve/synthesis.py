@@ -11,15 +11,18 @@ from typing import Any
 
 from vibeserve.agents import PlannerAgent, PlanningState
 from vibeserve.benchmark import noise_floor, paired_log_ratios
+from vibeserve.control import Phase, Steering
 from vibeserve.core.documents import from_data, to_data
-from vibeserve.core.nouns import Decision, Outcome, Refusal, Round, Verdict
+from vibeserve.core.nouns import Decision, Outcome, Proposal, Refusal, Round, Verdict
 from vibeserve.errors import AgentCapError, AgentInfraError, InfraError, RefusedError
 from vibeserve.journal import Journal
+from vibeserve.planning import scored, scored_text
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.rounds import Checkpoint, RoundResult, Team, commit, expected_factor, run_round, tried_folder
 from vibeserve.seeds import Seed
 from vibeserve.skills import TargetFacts, applicable
 from vibeserve.spec import ClockKind
+from vibeserve.steered import choose, keys_of_round, look, why_round_ends
 from vibeserve.workloads import Pool
 
 SEARCH_ENDED = "search_ended"
@@ -82,72 +85,110 @@ class Search:
 
 def synthesize(
     team: Team, *, seed: Seed, planner: PlannerAgent, facts: TargetFacts, journal: Journal, deadline_s: float,
-    monotonic: Callable[[], float] = time.monotonic,
+    monotonic: Callable[[], float] = time.monotonic, steering: Steering | None = None,
 ) -> Search:  # fmt: skip
     """Search until nothing promises a gain, patience or rounds are spent, or `deadline_s` (of `monotonic`) comes near.
 
-    Every finished round is in `journal`; started again, the search goes on after the last of them. Raises RefusedError
-    when the seed itself does not pass the gates: then nothing can be compared with it.
+    `steering` brings what people ask of the run; without one it comes from the folder beside the journal. Every
+    finished round is in `journal`; started again, the search goes on after the last of them. Raises RefusedError when
+    the seed itself does not pass the gates: then nothing can be compared with it.
     """
     search = restore(team, journal)
+    steering = steering or Steering(journal, spec=team.bench.plan.spec, progress=team.progress)
     if search.entries:
         team.progress.event("synthesize", f"resumed after round {search.entries[-1].record.number}")
+        steering.book.settle(search.entries[-1].record)  # where it was killed between the two
     if search.incumbent is None:
         keep_round(team, search, journal, baseline_round(team, seed=seed))
-    plan = team.bench.plan
-    while len(search.entries) <= plan.spec.budget.rounds:
-        stop = _why_stop(team, search, remaining_s=deadline_s - monotonic())
-        if stop:
-            _end(team, journal, stop)
-            break
-        assert search.incumbent is not None
-        state = PlanningState(
-            facts=facts, scaffold=team.scaffold, skills=team.skills, incumbent=search.incumbent.assembled,
-            spans=search.incumbent.spans, workspace=search.incumbent.workspace,
-            tried=tried_folder(team),
-            records=[entry.record for entry in search.entries], min_effect=plan.spec.evaluation.min_effect,
-            pins=plan.spec.search.pins,
+    steering.announce(_planning_state(team, search, facts, steering))
+    while True:
+        look(
+            team, steering, phase=Phase.PROPOSAL, number=len(search.entries) - 1,
+            state=_planning_state(team, search, facts, steering),
         )  # fmt: skip
-        try:
-            stop = _one_round(team, search, journal, planner=planner, state=state, facts=facts)
-        except (AgentCapError, AgentInfraError) as error:
-            if isinstance(error, AgentInfraError) and error.is_lasting:
-                raise
-            stop = f"budget: {str(error).splitlines()[0]}"
-        if stop:
+        if len(search.entries) > steering.spec.budget.rounds:
+            break
+        remaining_s = deadline_s + steering.wall_added_s - monotonic()
+        stop = _next_round(team, search, journal, planner=planner, facts=facts, steering=steering, left_s=remaining_s)
+        if stop and (steering.state.stopped or not steering.is_asked()):
             _end(team, journal, stop)
             break
     return search
 
 
+def _planning_state(team: Team, search: Search, facts: TargetFacts, steering: Steering) -> PlanningState:
+    """All that a planner may know, with what people have said."""
+    assert search.incumbent is not None
+    state = PlanningState(
+        facts=facts, scaffold=team.scaffold, skills=team.skills, incumbent=search.incumbent.assembled,
+        spans=search.incumbent.spans, workspace=search.incumbent.workspace,
+        tried=tried_folder(team),
+        records=[entry.record for entry in search.entries], min_effect=team.bench.plan.spec.evaluation.min_effect,
+    )  # fmt: skip
+    return steering.steered(state)
+
+
+def _next_round(
+    team: Team, search: Search, journal: Journal, *, planner: PlannerAgent, facts: TargetFacts, steering: Steering,
+    left_s: float,
+) -> str:  # fmt: skip
+    """One more round; or why there is none."""
+    state = _planning_state(team, search, facts, steering)
+    is_queued = steering.next_proposal(state) is not None
+    stop = steering.state.stopped or _why_stop(team, search, remaining_s=left_s, is_asked_for=is_queued)
+    if stop:
+        return stop
+    try:
+        seated = steering.agents.planner if steering.agents else planner
+        return _one_round(team, search, journal, planner=seated, state=state, facts=facts, steering=steering)
+    except (AgentCapError, AgentInfraError) as error:
+        if isinstance(error, AgentInfraError) and error.is_lasting:
+            raise
+        steering.book.release(number=len(search.entries) - 1)
+        return f"budget: {str(error).splitlines()[0]}"
+
+
 def _one_round(
-    team: Team, search: Search, journal: Journal, *, planner: PlannerAgent, state: PlanningState, facts: TargetFacts
-) -> str:
+    team: Team, search: Search, journal: Journal, *, planner: PlannerAgent, state: PlanningState, facts: TargetFacts,
+    steering: Steering,
+) -> str:  # fmt: skip
     """Propose, carry out, record; returns why nothing was proposed, if nothing was."""
     assert search.incumbent is not None
     number = len(search.entries)
     try:
-        proposal = planner.propose(state)
+        choice = choose(planner, state, steering, number=number)
     except RefusedError as error:
-        keep_round(team, search, journal, RoundResult(record=_without_proposal(error, number=number)))
+        keep_round(team, search, journal, RoundResult(record=_without_candidate(error, number=number)))
         return ""
-    if proposal is None:
+    if choice is None:
         return planner.why_stopped or _why_no_proposal(team, facts)
+    proposal = choice.proposal
+    if choice.refused is not None:
+        record = _without_candidate(choice.refused, number=number, proposal=proposal)
+        keep_round(team, search, journal, RoundResult(record=record))
+        return ""
     text = f"{proposal.title}: {proposal.hypothesis}; forecast x{proposal.forecast_ratio:g}"
     team.progress.event(f"round {number}", text)
+    team.pins = dict(state.pins)
     result = run_round(
-        team, proposal, number=number, incumbent=search.incumbent, state=state, seed_floor=search.noise_floor
-    )
-    keep_round(team, search, journal, result)
+        team, proposal, number=number, incumbent=search.incumbent, state=state, seed_floor=search.noise_floor,
+        why_ends=lambda record: why_round_ends(team, steering, record, item=choice.item, state=state),
+    )  # fmt: skip
+    try:
+        keep_round(team, search, journal, result)
+    finally:
+        if len(search.entries) > number:
+            steering.book.settle(result.record, keys=keys_of_round(result.record, state))
     return ""
 
 
-def _without_proposal(error: RefusedError, *, number: int) -> Round:
-    """A planner's answer that could not be used: a round of its own, so that patience ends it."""
+def _without_candidate(error: RefusedError, *, number: int, proposal: Proposal | None = None) -> Round:
+    """A planner's answer that could not be used, or may not be tried: a round of its own, so that patience ends it."""
     refusals = tuple(reason for reason in error.reasons if isinstance(reason, Refusal))
+    checks = tuple(sorted({refusal.gate for refusal in refusals})) or ("agent",)
     return Round(
-        number=number, proposal=None, candidate=None, outcome=Outcome.REJECTED, reason=str(error).splitlines()[0],
-        verdict=Verdict(refusals=refusals, checks=("agent",)), attempts=0,
+        number=number, proposal=proposal, candidate=None, outcome=Outcome.REJECTED, reason=str(error).splitlines()[0],
+        verdict=Verdict(refusals=refusals, checks=checks), attempts=0,
     )  # fmt: skip
 
 
@@ -263,14 +304,17 @@ def keep_round(team: Team, search: Search, journal: Journal, result: RoundResult
     is_fake = team.bench.plan.spec.evaluation.clock is ClockKind.fake
     text = f"{record.outcome.value}: {record.reason}{' (fake clock)' if is_fake else ''}"
     team.progress.event(f"round {record.number}", text, seconds=round(record.seconds, 1))
+    forecast = scored(record)
+    if forecast is not None:
+        team.progress.event(f"round {record.number}", scored_text(forecast))
     if search.num_infra >= MAX_INFRA_FAILURES:
         raise InfraError(f"{search.num_infra} rounds in a row failed for the machine's reasons: {record.reason}")
 
 
-def _why_stop(team: Team, search: Search, *, remaining_s: float) -> str:
-    """Empty, or why no further round is started."""
+def _why_stop(team: Team, search: Search, *, remaining_s: float, is_asked_for: bool = False) -> str:
+    """Empty, or why no further round is started. A proposal that a person asked for does not wait for a gain."""
     patience = team.bench.plan.spec.search.patience
-    if search.num_without_gain >= patience:
+    if search.num_without_gain >= patience and not is_asked_for:
         return f"plateau: {patience} rounds in a row without a gain"
     device_s = sum(entry.spent.get("windows", 0.0) for entry in search.entries)
     if 0 < team.bench.plan.spec.budget.device_s <= device_s:

@@ -14,11 +14,13 @@ from typing import Any
 
 from vibeserve.arguments import VerbParser
 from vibeserve.config.targets import project_root
+from vibeserve.control import CONTROL_EVENT, steering_of, told
 from vibeserve.core.documents import to_data
 from vibeserve.core.paths import lease_dir, state_dir
 from vibeserve.errors import SpecError
 from vibeserve.journal import Event, JournalError, read_events
 from vibeserve.lease import Owner, lease_lines, lease_rows, living_owner
+from vibeserve.planning import BACKLOG
 
 _MAX_TEXT = 80
 
@@ -45,8 +47,8 @@ class SpentBy:
 class RunStatus:
     """One run: its journal's folder under `.vibeserve`, what it is doing, and its newest event.
 
-    `state`: running (a process carries it out), finished (it left its artifact), stopped (neither: the same command
-    goes on with it) or unreadable, with the `fault`.
+    `state`: running (a process carries it out), paused (so does one, and it waits for people), finished (it left its
+    artifact), stopped (neither: the same command goes on with it) or unreadable, with the `fault`.
     """
 
     run: str
@@ -65,7 +67,7 @@ class RunStatus:
     def line(self, *, now_s: float) -> str:
         if self.fault:
             return f"{self.run}  {self.fault}"
-        state = f"running in pid {self.owner.pid}" if self.owner else self.state
+        state = f"{self.state} in pid {self.owner.pid}" if self.owner else self.state
         if not self.num_events:
             return f"{self.run}  {state}, no event yet"
         last = f"last: {_in_words(self.last_kind, self.last_data)}, {_age(now_s - self.last_at_s)} ago"
@@ -134,11 +136,16 @@ def _status(path: Path, state: Path) -> RunStatus:
             state="running" if owner else "stopped",
         )  # fmt: skip
     last = events[-1]
-    is_finished = any(event.kind == "packaged" for event in events)
     return RunStatus(
         run=run, num_events=len(events), last_kind=last.kind, last_at_s=last.time_s, last_data=last.data, owner=owner,
-        state="running" if owner else "finished" if is_finished else "stopped", spent=spent_rows(events),
+        state=_state(events, is_owned=owner is not None), spent=spent_rows(events),
     )  # fmt: skip
+
+
+def _state(events: Sequence[Event], *, is_owned: bool) -> str:
+    if is_owned:
+        return "paused" if steering_of(events).paused else "running"
+    return "finished" if any(event.kind == "packaged" for event in events) else "stopped"
 
 
 def spent_rows(events: Sequence[Event]) -> tuple[SpentBy, ...]:
@@ -175,6 +182,11 @@ def _in_words(kind: str, data: Any) -> str:
         return f"round {record.get('number')} ended: {record.get('outcome')}"
     if kind == "certified":
         return "certified" if known.get("passed") else "certification ended: not passed"
+    if kind == CONTROL_EVENT and isinstance(known.get("arguments"), dict):
+        refused = f": refused: {known.get('refused')}" if known.get("refused") else ""
+        return f"{told(str(known.get('command')), known['arguments'])}{refused}"[:_MAX_TEXT]
+    if kind == BACKLOG:
+        return f"backlog: {known.get('item')} {known.get('state')}: {known.get('title')}"[:_MAX_TEXT]
     if kind in _WORDS:
         words, key = _WORDS[kind]
         return f"{words}: {str(known[key])[:_MAX_TEXT]}" if known.get(key) else words
@@ -186,6 +198,8 @@ _WORDS = {
     "search_ended": ("search ended", "why"),
     "synthesized": ("winner chosen", "winner"),
     "packaged": ("artifact written", "path"),
+    "note": ("note changed", "text"),
+    "steerable": ("search can be steered", ""),
 }
 """event -> what it means, and the key of its data that says more"""
 

@@ -12,14 +12,16 @@ from vibeserve.build.authorship import authorship
 from vibeserve.build.runs import Run, spends_of
 from vibeserve.build.selection import selection_of
 from vibeserve.certification import Certification
+from vibeserve.control import interventions_of
 from vibeserve.core.documents import from_data
 from vibeserve.core.environment import Environment
-from vibeserve.core.manifest import Manifest, RoundEntry, RoundRecord
+from vibeserve.core.manifest import Calibration, Manifest, RoundEntry, RoundRecord
 from vibeserve.core.nouns import Outcome, Refusal, Role
 from vibeserve.core.spent import added, shares
 from vibeserve.hardware import identity
 from vibeserve.modalities import bundle_ref
 from vibeserve.modalities.copies import judged_by
+from vibeserve.planning import calibration_of
 from vibeserve.results import goal_results
 from vibeserve.spec import ClockKind
 from vibeserve.synthesis import Search
@@ -46,8 +48,17 @@ def make_manifest(run: Run, search: Search, result: Certification) -> Manifest:
         audits=result.audits, selection=selection_of(search, result, spec=spec),
         environment=_environment(run), usage=usage_of(search, result, spends=spends_of(run)),
         digests=dict(run.plan.digests) | {"weights": run.model().digest},
-        provenance=_provenance(run, search),
+        provenance=_provenance(run, search), calibration=_calibration(run, search),
+        interventions=interventions_of(run.journal.events()),
     )  # fmt: skip
+
+
+def _calibration(run: Run, search: Search) -> Calibration | None:
+    """None where there is no forecast to score, and under a fake clock: it measures what the cards say."""
+    if run.plan.spec.evaluation.clock is ClockKind.fake:
+        return None
+    found = calibration_of(entry.record for entry in search.entries)
+    return found if found.forecasts else None
 
 
 def _environment(run: Run) -> Environment | None:

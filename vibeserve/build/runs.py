@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from vibeserve.agents import Agents, PlannerAgent
@@ -14,6 +15,7 @@ from vibeserve.agents.team import SPEND, AgentSetting, make_agents, visible_skil
 from vibeserve.benchmark.clock import make_clock
 from vibeserve.certification import certify_extent
 from vibeserve.checkpoint import CheckpointStore
+from vibeserve.control import Steering
 from vibeserve.core.documents import from_data
 from vibeserve.core.paths import cache_dir, data_dir, state_dir
 from vibeserve.errors import BudgetError
@@ -28,6 +30,7 @@ from vibeserve.roles.workbench import Workbench
 from vibeserve.rounds import Team
 from vibeserve.service.launch import thread_environment
 from vibeserve.skills import Skill, load_scaffold, load_skills
+from vibeserve.spec import Spec
 from vibeserve.weights import ModelDir, materialise
 
 
@@ -68,14 +71,27 @@ class Run:
     def skills(self) -> list[Skill]:
         return load_skills(data_dir("skills"))
 
+    @cached_property
+    def steering(self) -> Steering:
+        """What people ask of this run. A pause gives the devices back."""
+        spent_s = sum(float(event.data["record"]["seconds"]) for event in self.journal.events("round"))
+        return Steering(
+            self.journal, spec=self.plan.spec, progress=self.progress, aside=self.lease.aside,
+            wall_spent_s=lambda: spent_s + self.lease.monotonic() - self.started_s,
+        )  # fmt: skip
+
     def team(self) -> tuple[Team, PlannerAgent]:
         """The roles of the search, and the planner that directs them."""
         bench, skills = self.bench("synthesize"), self.skills()
-        agents = make_agents(self._setting(bench, skills))
+
+        def agents_of(spec: Spec) -> Agents:
+            return make_agents(self._setting(bench, skills, plan=replace(self.plan, spec=spec)))
+
+        self.steering.rebuild = agents_of
+        agents = agents_of(self.steering.spec)
         return self._team(bench, agents, skills), agents.planner
 
-    def _setting(self, bench: Workbench, skills: list[Skill]) -> AgentSetting:
-        plan = self.plan
+    def _setting(self, bench: Workbench, skills: list[Skill], *, plan: Plan) -> AgentSetting:
         sandbox = ToolSandbox(
             host=bench.host, tier=bench.tier, resources=bench.resources, cpus=plan.engine_cpus,
             allow_engines=tuple(plan.spec.allow_engines), env=thread_environment(plan.threads),
@@ -85,8 +101,12 @@ class Run:
             plan=plan, skills=skills, skills_dir=data_dir("skills"), scaffold=bench.scaffold,
             model_dir=bench.model.path, machine=machine_brief(self.facts), folder=self.folder,
             journal=self.journal, sandbox=sandbox,
-            progress=self.progress, remaining_s=lambda: self.search_until_s - self.lease.monotonic(),
+            progress=self.progress, remaining_s=self.search_left_s,
         )  # fmt: skip
+
+    def search_left_s(self) -> float:
+        """Wall seconds until the search has to end."""
+        return self.search_until_s + self.steering.wall_added_s - self.lease.monotonic()
 
     def _team(self, bench: Workbench, agents: Agents, skills: list[Skill]) -> Team:
         clock = make_clock(self.plan.spec.evaluation.clock, metrics=bench.metrics)

@@ -16,6 +16,7 @@ from vibeserve.build.graph import Step, StepContext, StepResult
 from vibeserve.build.manifests import make_manifest, round_records
 from vibeserve.build.runs import Run, certify_estimate_s
 from vibeserve.certification import Certification, Certifier, certify_extent
+from vibeserve.control import Phase, Site
 from vibeserve.core.documents import from_data, to_data
 from vibeserve.lease import Lease
 from vibeserve.modalities import bundle_ref
@@ -141,7 +142,7 @@ class Bodies:
             team, planner=planner,
             seed=get_seed(spec.seed, scaffold=scaffold, settings=settings, pins=spec.search.pins),
             facts=target_facts(spec, cpu_flags=run.facts.cpu_flags), journal=run.journal,
-            deadline_s=run.search_until_s, monotonic=run.lease.monotonic,
+            deadline_s=run.search_until_s, monotonic=run.lease.monotonic, steering=run.steering,
         )  # fmt: skip
 
     def _replayed(self, team: Team) -> Search:
@@ -151,6 +152,7 @@ class Bodies:
 
     def certify(self, context: StepContext) -> StepResult:
         run = self._run
+        self._safe_point()
         bench = run.bench("certify")
         winner = from_data(Checkpoint, context.upstream["synthesize"].document["winner"])
         rivals, skipped = load_rivals(bench, context.upstream["baselines"].document)
@@ -169,8 +171,14 @@ class Bodies:
         )
         return StepResult(document=to_data(result))
 
+    def _safe_point(self) -> None:
+        """What people asked since the search ended; a pause holds here."""
+        last = len(self._run.journal.events("round")) - 1
+        self._run.steering.safe_point(Site(phase=Phase.CERTIFICATION, round=last))
+
     def package(self, context: StepContext) -> StepResult:
         run = self._run
+        self._safe_point()
         team, _ = run.team()
         search = restore(team, run.journal)
         assert search.incumbent is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from vibeserve.build.told import search_lines
 from vibeserve.config.host_options import configured_hosts
 from vibeserve.config.targets import project_root
 from vibeserve.contract import absent_text
-from vibeserve.core.manifest import BaselineValue, GoalResult, Manifest, Selection
+from vibeserve.core.manifest import BaselineValue, GoalResult, Intervention, Manifest, Selection
 from vibeserve.core.paths import data_dir, lease_dir
 from vibeserve.errors import GoalMissedError, RefusedError
 from vibeserve.hardware import HardwareFacts, probe
@@ -27,6 +27,7 @@ from vibeserve.journal import Journal
 from vibeserve.lease import DeviceLease, Lease, devices_of, own_run
 from vibeserve.plan import Plan, compile_plan, refuse_obstacles
 from vibeserve.plan.unmeasured import compile_unmeasured
+from vibeserve.planning import calibration_text
 from vibeserve.progress import Progress
 from vibeserve.skills import load_skills
 from vibeserve.spec import Spec
@@ -168,6 +169,10 @@ def describe(manifest: Manifest) -> list[str]:
     lines += [f"spent       {_spent(manifest.usage)}"] if "measuring_share" in manifest.usage else []
     if manifest.selection is not None:
         lines.append(f"selection   {_selection(manifest.selection)}; {manifest.candidates_tried} candidates tried")
+    if manifest.calibration is not None:
+        lines.append(f"forecasts   {calibration_text(manifest.calibration)}")
+    if manifest.interventions:
+        lines.append(f"steered     {_steered(manifest.interventions)}")
     if manifest.audits:
         num_passed = sum(audit.passed for audit in manifest.audits)
         names = ", ".join(audit.name for audit in manifest.audits if not audit.passed)
@@ -175,6 +180,15 @@ def describe(manifest: Manifest) -> list[str]:
         lines.append(f"audits      {num_passed} of {len(manifest.audits)} passed{failed}")
     lines += [f"refused     {reason.feedback}" for reason in manifest.reasons]
     return lines
+
+
+def _steered(interventions: Sequence[Intervention]) -> str:
+    """How often people stepped in, and how."""
+    applied = [each.command for each in interventions if each.state == "applied"]
+    num_refused = len(interventions) - len(applied)
+    kinds = ", ".join(f"{command} {applied.count(command)}" for command in dict.fromkeys(applied))
+    refused = f"{num_refused} refused" if num_refused else ""
+    return "; ".join(filter(None, (kinds, refused)))
 
 
 def _selection(chosen: Selection) -> str:

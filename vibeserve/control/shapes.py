@@ -90,7 +90,7 @@ def shape_problem(command: str, arguments: Mapping[str, Any]) -> str:
     fixed = fixed_names(_named(arguments))
     if fixed:
         return f"{', '.join(fixed)}: {NEW_PLAN}"
-    problem = schema_problem(dict(arguments), schema=SHAPES[command])
+    problem = _too_long(command, arguments) or schema_problem(dict(arguments), schema=SHAPES[command])
     return problem or _empty(command, arguments) or _incomplete(command, arguments)
 
 
@@ -101,6 +101,14 @@ def _named(arguments: Mapping[str, Any]) -> list[str]:
         value = arguments.get(name)
         names += list(value) if isinstance(value, Mapping) else []
     return names
+
+
+def _too_long(command: str, arguments: Mapping[str, Any]) -> str:
+    """Told apart, because the schema's own words quote the whole text."""
+    limits = {name: each.get("maxLength") for name, each in SHAPES[command]["properties"].items()}
+    lengths = {name: len(value) for name, value in arguments.items() if isinstance(value, str) and limits.get(name)}
+    long = [f"{name} has {num} characters, at most {limits[name]}" for name, num in lengths.items() if num > limits[name]]
+    return "; ".join(long)
 
 
 def _empty(command: str, arguments: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from vibeserve.lease.device import Device, DeviceLease, FreeLease, Lease, Timing, devices_of
 from vibeserve.lease.owner import Owner
 from vibeserve.lease.queue import DeviceQueue, Entry, Mode
-from vibeserve.lease.run import living_owner, own_run
+from vibeserve.lease.run import living_owner, own_free_run, own_run
 from vibeserve.lease.show import lease_lines, lease_rows
 
 __all__ = [
@@ -23,5 +23,6 @@ __all__ = [
     "lease_lines",
     "lease_rows",
     "living_owner",
+    "own_free_run",
     "own_run",
 ]

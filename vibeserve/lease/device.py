@@ -55,6 +55,10 @@ class Lease(Protocol):
         """Around a measurement. Whatever of ours could use the device meanwhile must be stopped."""
         ...
 
+    def aside(self) -> AbstractContextManager[None]:
+        """Around a pause: what is held is given back meanwhile, and the time is spent waiting."""
+        ...
+
     def monotonic(self) -> float:
         """Seconds, without those spent waiting: budgets are of work."""
         ...
@@ -67,6 +71,9 @@ class FreeLease:
         return contextlib.nullcontext()
 
     def exclusive(self, what: str) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def aside(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def monotonic(self) -> float:
@@ -127,6 +134,18 @@ class DeviceLease:
                 f"the lease of {', '.join(lost)} was taken over during {what}: this process stood still for more than "
                 f"{self._timing.expiry_s:g} s, what it measured is void\nnext: start the same command again"
             )
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        # not to be called while something is measured: what it held would be void
+        outer, started_s = self._held, time.monotonic()
+        self._release()
+        try:
+            yield
+        finally:
+            self._waited_s += time.monotonic() - started_s
+        # an interrupt does not queue again
+        self._return_to(outer)
 
     def _return_to(self, outer: _Held | None) -> None:
         if outer is not None:

@@ -34,6 +34,26 @@ def own_run(folder: Path, *, run: str, progress: Progress, poll_s: float = POLL_
         os.close(descriptor)
 
 
+@contextmanager
+def own_free_run(folder: Path, *, run: str) -> Iterator[bool]:
+    """Hold the run in `folder` where nobody does; False, at once, where somebody does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        write_document(folder / _DOCUMENT, Owner.myself(run=run))
+        try:
+            yield True
+        finally:
+            (folder / _DOCUMENT).unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
 def living_owner(folder: Path) -> Owner | None:
     """Who carries out the run in `folder`; None when nobody is known to. One on another machine counts as alive."""
     owner = _read_owner(folder)

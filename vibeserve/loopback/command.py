@@ -70,6 +70,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--only", default=",".join(CLIENTS), help=f"clients, of {', '.join(CLIENTS)}")
     parser.add_argument("--real-clock", action="store_true", help="decide rounds on measured time, not on forecasts")
     parser.add_argument("--no-replay", action="store_true", help="do not replay the recordings")
+    parser.add_argument("--faults", action="store_true", help="one call for everything that may go wrong, no rounds")
     parser.add_argument("--keep", metavar="DIR", help="keep the projects in DIR/<client>")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="further overrides of the runs")
     arguments = parser.parse_intermixed_args(argv)
@@ -77,6 +78,8 @@ def main(argv: Sequence[str]) -> int:
     unknown = [name for name in clients if name not in CLIENTS]
     if unknown:
         raise SpecError(f"agents-loopback: no client '{unknown[0]}'", problems=[f"valid: {', '.join(CLIENTS)}"])
+    if arguments.faults:
+        return _faults(clients, is_json=arguments.is_json)
     settings = Settings(
         target=arguments.target, is_real=arguments.real_clock, is_replayed=not arguments.no_replay,
         overrides=tuple(arguments.overrides), keep=Path(arguments.keep).resolve() if arguments.keep else None,
@@ -88,6 +91,16 @@ def main(argv: Sequence[str]) -> int:
     else:
         sys.stdout.write("\n".join(_lines(rows)) + "\n")
     return 0 if all(row.exit_code == 0 for row in rows if row.installed) else 3
+
+
+def _faults(clients: Sequence[str], *, is_json: bool) -> int:
+    from vibeserve.loopback.faults import fault_lines, fault_rows
+
+    rows = list(fault_rows([client for client in clients if client_version(client)]))
+    document = {"schema_version": 1, "faults": [to_data(row) for row in rows]}
+    text = json.dumps(document, indent=2) if is_json else "\n".join(fault_lines(rows))
+    sys.stdout.write(text + "\n")
+    return 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,9 +42,7 @@ class PlanningBook:
         interrupted round left in progress are open again.
         """
         found = self.backlog.items.get(item) or self._same_idea(proposal, keys)
-        for other in self.backlog.of(ItemState.IN_PROGRESS):
-            if found is None or other.id != found.id:
-                self.change(other, ItemState.OPEN, who=FRAMEWORK, round=number, why=INTERRUPTED)
+        self.release(number=number, but=found)
         if found is not None and (found.state, found.last.round) == (ItemState.IN_PROGRESS, number):
             return found.id  # the same round again, after a kill
         change = Change(
@@ -56,6 +54,12 @@ class PlanningBook:
         )  # fmt: skip
         self._take(change)
         return change.item
+
+    def release(self, *, number: int, but: Item | None = None) -> None:
+        """What a round that left no record had in progress is open again."""
+        for item in self.backlog.of(ItemState.IN_PROGRESS):
+            if but is None or item.id != but.id:
+                self.change(item, ItemState.OPEN, who=FRAMEWORK, round=number, why=INTERRUPTED)
 
     def _same_idea(self, proposal: Proposal, keys: Sequence[str]) -> Item | None:
         waiting = self.backlog.of(ItemState.IN_PROGRESS, ItemState.PARKED, ItemState.OPEN)
@@ -116,6 +120,6 @@ class PlanningBook:
 
 
 def _one_line(text: str, max_chars: int) -> str:
-    """Text for a line of a list or a prompt."""
-    line = " ".join(text.split())
+    """Text for a line of a list, a prompt or a terminal."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
     return line if len(line) <= max_chars else line[: max_chars - 3] + "..."

@@ -24,7 +24,7 @@ from vibeserve.skills import Scaffold, Skill, declared_parameters, resolve
 from vibeserve.skills.card import Value
 from vibeserve.skills.resolve import parameter_values
 
-MIN_LIKENESS = 0.6
+MIN_LIKENESS = 0.5
 MIN_CHANGED_WORDS = 2
 """of what is named as changed: less says nothing"""
 KEY_CHARS = 16
@@ -34,7 +34,7 @@ SMALL_WORDS = frozenset((
     "where", "which", "while", "will", "with",
 ))  # fmt: skip
 ENDINGS = ("ing", "ed", "es", "s")
-MIN_STEM_CHARS = 4
+MIN_STEM_CHARS = 3
 
 
 @lru_cache(maxsize=4096)
@@ -45,10 +45,16 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def _stem(word: str) -> str:
+    """`fuse`, `fused` and `fusing` are one word, and so are `query` and `queries`, `run` and `running`."""
+    if word.endswith("ies") and len(word) > MIN_STEM_CHARS + 2:
+        return word.removesuffix("ies") + "y"
     for ending in ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= MIN_STEM_CHARS:
-            return word.removesuffix(ending)
-    return word
+            word = word.removesuffix(ending)
+            break
+    if len(word) > MIN_STEM_CHARS and word[-1] == word[-2]:
+        return word[:-1]
+    return word.removesuffix("e") if len(word) > MIN_STEM_CHARS else word
 
 
 def likeness(first: Proposal | Change, second: Proposal | Change) -> float:

@@ -9,6 +9,7 @@ from vibeserve.core.environment import Environment as MachineEnvironment
 from vibeserve.core.manifest import BaselineValue, Manifest, MetricResult
 from vibeserve.core.nouns import RatioInterval
 from vibeserve.core.paths import data_dir
+from vibeserve.planning import calibration_text
 from vibeserve.report import charts, markdown, svg
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ def _environment(*, autoescape: bool) -> Environment:
         "bytes_read": bytes_text,
         "words": _words,
         "facts": environment_facts,
+        "calibration": calibration_text,
     }
     environment.filters.update(filters)
     return environment

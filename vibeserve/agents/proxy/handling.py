@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -152,8 +153,11 @@ async def _stream(request: web.Request, answer: Answer, account: Account, desk: 
         if request.transport is not None:
             request.transport.close()
         return response
+    except ConnectionResetError:
+        return response  # the client went away: `account.close` says so
     account.end()
-    await response.write_eof()
+    with contextlib.suppress(ConnectionResetError):
+        await response.write_eof()
     return response
 
 

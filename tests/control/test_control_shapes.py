@@ -1,0 +1,95 @@
+"""What a request may hold: every wrong one is told what is valid."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from steering_rig import DOCUMENT
+
+from vibeserve.control import shape_problem, told
+from vibeserve.control.shapes import FIXED, SHAPES
+from vibeserve.spec import Spec
+
+RIGHT: dict[str, dict[str, Any]] = {
+    "pause": {"why": "lunch"},
+    "resume": {},
+    "stop": {},
+    "constrain": {"ban": ["paged-kv"], "only": {"max_num_seqs": [8, 16]}, "lift": []},
+    "veto": {"item": "b3"},
+    "pin": {"values": {"max_num_seqs": 8}},
+    "propose": {"proposal": DOCUMENT},
+    "budget": {"rounds": 8, "wall_s": 3600.0, "tokens": 100, "usd": 2.5},
+    "backend": {"roles": {"planner": {"backend": "openai", "model": "m"}}},
+    "backlog": {"action": "add", "title": "an idea"},
+    "note": {"action": "edit", "note": "n1", "text": "another"},
+}
+
+
+def test_every_command_has_a_right_form() -> None:
+    assert {command: shape_problem(command, RIGHT[command]) for command in SHAPES} == dict.fromkeys(SHAPES, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "problem"),
+    [
+        ("restart", {}, "there is no command 'restart'; valid: pause, resume, stop, constrain, veto, pin, propose"),
+        ("pause", {"until": "noon"}, "Additional properties are not allowed ('until' was unexpected)"),
+        ("constrain", {}, "it asks for nothing; valid: ban, only, lift"),
+        ("constrain", {"ban": [], "why": "x"}, "it asks for nothing; valid: ban, only, lift"),
+        ("constrain", {"only": {"block": []}}, "only.block: [] should be non-empty"),
+        ("constrain", {"ban": "paged-kv"}, "ban: 'paged-kv' is not of type 'array'"),
+        ("veto", {}, "'item' is a required property"),
+        ("pin", {}, "it asks for nothing; valid: values, lift"),
+        ("pin", {"values": {"block": [8]}}, "values.block: [8] is not of type 'number', 'string', 'boolean'"),
+        ("propose", {"proposal": {"title": "x"}}, "'hypothesis' is a required property"),
+        ("propose", {"proposal": {**DOCUMENT, "forecast_ratio": 0}}, "proposal.forecast_ratio: 0 is less than"),
+        ("budget", {}, "it asks for nothing; valid: rounds, wall_s, tokens, usd"),
+        ("budget", {"rounds": 2.5}, "rounds: 2.5 is not of type 'integer'"),
+        ("budget", {"usd": -1}, "usd: -1 is less than the minimum of 0"),
+        ("budget", {"attempts": 9}, "Additional properties are not allowed ('attempts' was unexpected)"),
+        ("backend", {"roles": {"chef": {"backend": "openai"}}}, "'chef' is not one of ['planner', 'implementer'"),
+        ("backend", {"roles": {"judge": {"backend": "replay"}}}, "'replay' is not one of ['playbook', 'openai'"),
+        ("backend", {"roles": {"judge": {"model": "m"}}}, "'backend' is a required property"),
+        ("backend", {"roles": {}}, "roles: {} should be non-empty"),
+        ("backlog", {"action": "add", "title": " "}, "backlog add needs title"),
+        ("backlog", {"action": "abandon", "item": "b1"}, "backlog abandon needs why"),
+        ("backlog", {"action": "park"}, "backlog park needs item"),
+        ("note", {"action": "edit", "note": "n1"}, "note edit needs text"),
+        ("note", {"action": "add", "text": "x" * 501}, "text has 501 characters, at most 500"),
+    ],
+)
+def test_a_wrong_one_says_what_is_valid(command: str, arguments: dict[str, Any], problem: str) -> None:
+    assert problem in shape_problem(command, arguments)
+
+
+@pytest.mark.parametrize("group", FIXED)
+@pytest.mark.parametrize(
+    ("command", "form"),
+    [
+        ("budget", lambda name: {name: 0}),
+        ("pin", lambda name: {"values": {name: 0}}),
+        ("constrain", lambda name: {"only": {name: [0]}}),
+        ("backend", lambda name: {"roles": {name: {"backend": "playbook"}}}),
+        ("pause", lambda name: {name: 0}),
+    ],
+)
+def test_what_is_claimed_and_how_it_is_judged_is_a_new_plan(command: str, form: Any, group: str) -> None:
+    name = f"{group}.min_effect"
+    assert shape_problem(command, form(name)) == f"{name}: that is a new plan"
+    assert shape_problem(command, form(group)) == f"{group}: that is a new plan"
+
+
+def test_every_group_of_the_spec_is_steered_or_fixed() -> None:
+    steered = {"budget", "agents", "search", "skills"}
+    told_apart = {"require_goal", "out_dir"}
+    """neither changes what is measured or claimed"""
+    assert set(vars(Spec())) == set(FIXED) | steered | told_apart
+
+
+def test_a_request_in_words() -> None:
+    assert [told(command, RIGHT[command]) for command in SHAPES] == [
+        "pause", "resume", "stop", "constrain ban paged-kv max_num_seqs only 8,16", "veto b3", "pin max_num_seqs=8",
+        "propose adopt third at once", "budget rounds=8 wall_s=3600 tokens=100 usd=2.5", "backend planner=openai,m",
+        "backlog add an idea", "note edit n1 another",
+    ]  # fmt: skip
