@@ -335,3 +335,22 @@ def test_a_round_that_offered_nothing_has_no_patch(run: Any) -> None:
     search.add(entry(1, Outcome.INFRA, candidate=None, decision=None))
     (record,) = round_records(run, search)
     assert (record.patch, record.entry.commit, record.entry.cumulative_ratio) == ("", "", None)
+
+
+def test_what_people_asked_and_how_good_forecasts_were_is_in_it(run: Any, workspace: Path, spec: Spec) -> None:
+    asked = {
+        "schema_version": 1, "number": 4, "command": "veto", "arguments": {"item": "b2", "why": "no"}, "who": "person",
+        "at_s": 0.0, "phase": "proposal", "round": 1, "effect": "it is not tried", "refused": "", "item": "b2",
+    }  # fmt: skip
+    run.journal.append("control", asked)
+    run.journal.append("control", {**asked, "number": 5, "effect": "", "refused": "b2 is abandoned already"})
+    entries = (entry(0, Outcome.BASELINE), entry(1, Outcome.ACCEPTED, ratio=1.5, verdict=PASSED))
+    manifest = manifest_of(run, workspace, Certification(verdict=PASSED), *entries)
+    assert [(each.text, each.at, each.state, each.effect) for each in manifest.interventions] == [
+        ("veto b2", "1970-01-01T00:00:00+00:00", "applied", "it is not tried"),
+        ("veto b2", "1970-01-01T00:00:00+00:00", "refused", "b2 is abandoned already"),
+    ]
+    assert manifest.calibration.judgement == "too few"
+    assert [(row.round, row.forecast, row.measured) for row in manifest.calibration.forecasts] == [(1, 2.0, 1.5)]
+    spec.evaluation = Evaluation(clock=ClockKind.fake)
+    assert manifest_of(run, workspace, Certification(verdict=PASSED), *entries).calibration is None

@@ -13,6 +13,7 @@ from steering_rig import DOCUMENT, Killed, Rig, Scripted, cards, outcomes
 
 from vibeserve.agents import Agents
 from vibeserve.agents.playbook import PlaybookEvaluator, PlaybookImplementer, PlaybookJudge, PlaybookPlanner
+from vibeserve.agents.schemas import proposal_of
 from vibeserve.control import CONTROL, Phase, Site, Steering, interventions_of, steering_of
 from vibeserve.control.requests import path_of
 from vibeserve.core.documents import to_data
@@ -20,6 +21,9 @@ from vibeserve.errors import SpecError
 from vibeserve.journal import Journal
 from vibeserve.planning import FRAMEWORK
 from vibeserve.spec import Spec
+
+SECOND: dict[str, Any] = {"title": "adopt second at once", "components": ["second"], "parameters": []}
+"""another proposal, as changes of `DOCUMENT`"""
 
 
 @pytest.fixture
@@ -115,9 +119,7 @@ def test_a_component_that_the_incumbent_has_stays(rig: Rig) -> None:
 
 
 def test_a_ban_holds_for_every_planner_and_is_a_typed_refusal(rig: Rig) -> None:
-    from test_planning_views import proposal
-
-    rig.planner = Scripted([proposal("adopt it", components=("second",), parameters={"second_block": 8})])
+    rig.planner = Scripted([proposal_of({"proposal": {**DOCUMENT, **SECOND}}, proposal_id="p001")])
     rig.when = {"before r1": rig.asking("constrain", ban=["second"])}
     search = rig.start()
     record = search.entries[1].record
@@ -211,7 +213,7 @@ def test_a_veto_that_comes_too_late_says_what_became_of_the_idea(rig: Rig) -> No
 
 
 def test_a_persons_proposal_is_next_in_line_and_is_assembled_as_a_cards_would_be(rig: Rig) -> None:
-    rig.when = {"before r2": rig.asking("propose", proposal=DOCUMENT)}
+    rig.when = {"before r2": rig.asking("propose", proposal={**DOCUMENT, "components": ["first", "third"]})}
     search = rig.start()
     assert cards(search) == ["first", "third", "second"]
     candidate = search.entries[2].record.candidate
@@ -241,12 +243,12 @@ def test_it_comes_though_the_planner_has_nothing_left(rig: Rig) -> None:
 
 
 def test_two_proposals_come_in_order_and_a_vetoed_one_is_left_out(rig: Rig) -> None:
-    other = {**DOCUMENT, "components": ["second"], "parameters": [], "title": "adopt second at once"}
+    narrow = {"title": "adopt second, too", "parameters": [{"name": "second_block", "value": 4}]}
 
     def ask() -> None:
         rig.ask("propose", proposal=DOCUMENT)
-        rig.ask("propose", proposal={**other, "title": "adopt second, too", "parameters": [{"name": "second_block", "value": 4}]})
-        rig.ask("propose", proposal=other)
+        rig.ask("propose", proposal={**DOCUMENT, **SECOND, **narrow})
+        rig.ask("propose", proposal={**DOCUMENT, **SECOND})
         rig.ask("veto", item="b2")
 
     rig.when = {"before r1": ask}
@@ -337,7 +339,7 @@ def test_more_rounds(rig: Rig) -> None:
 def test_a_budget_is_never_lowered_below_what_is_spent(rig: Rig, asked: dict[str, Any], answer: str) -> None:
     def spend_and_ask() -> None:
         usage = {"input_tokens": 100, "output_tokens": 10}
-        rig.steering._journal.append("spend", {"role": "planner", "key": "p01", "usage": usage, "usd": 0.25})
+        rig.steering.journal.append("spend", {"role": "planner", "key": "p01", "usage": usage, "usd": 0.25})
         rig.ask("budget", **asked)
 
     rig.when = {"before r2": spend_and_ask}
@@ -429,8 +431,8 @@ def test_more_tokens_reach_the_agents_caps(rig: Rig) -> None:
 def test_after_the_search_only_planning_state_and_pauses_are_left(rig: Rig) -> None:
     rig.start()
     for command, arguments in (
-        ("stop", {}), ("constrain", {"ban": ["first"]}), ("veto", {"item": "b1"}), ("pin", {"values": {"first_block": 8}}),
-        ("propose", {"proposal": DOCUMENT}), ("budget", {"rounds": 9}),
+        ("stop", {}), ("constrain", {"ban": ["first"]}), ("veto", {"item": "b1"}),
+        ("pin", {"values": {"first_block": 8}}), ("propose", {"proposal": DOCUMENT}), ("budget", {"rounds": 9}),
         ("backend", {"roles": {"planner": {"backend": "external"}}}), ("note", {"action": "add", "text": "done"}),
         ("backlog", {"action": "add", "title": "for next time"}), ("pause", {}), ("resume", {}),
     ):  # fmt: skip
@@ -545,14 +547,14 @@ def test_a_kill_between_journal_and_effect_carries_nothing_out_twice(
 
 
 def test_interventions_are_what_the_artifact_lists(rig: Rig) -> None:
-    rig.when = {"before r1": rig.asking("constrain", ban=["second"], why="no AVX here"), "before r2": rig.asking("resume")}
+    rig.when = {"before r1": rig.asking("constrain", ban=["second"]), "before r2": rig.asking("resume")}
     rig.start()
-    found = [(each.number, each.text, each.who, each.round, each.state, each.effect) for each in interventions_of(rig.events())]
-    assert found == [
+    found = interventions_of(rig.events())
+    assert [(each.number, each.text, each.who, each.round, each.state, each.effect) for each in found] == [
         (1, "constrain ban second", "person ada", 0, "applied", "from the next proposal on"),
         (2, "resume", "person ada", 1, "refused", "the run is not paused"),
     ]  # fmt: skip
-    assert interventions_of(rig.events())[0].at.endswith("+00:00")
+    assert found[0].at.endswith("+00:00")
 
 
 def test_no_request_leaves_a_trace_in_what_was_declared(rig: Rig) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PACKAGED, SYNTHESIZED, OPENED = "packaged", "synthesized", "opened"
 """events of a run's journal: it left its artifact, its search is over, it began"""
+MAX_NAME_CHARS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +50,6 @@ class RunHere:
 
 def split_run(verb: str, argv: Sequence[str], actions: Mapping[str, str]) -> tuple[str, str, list[str]]:
     """(run or empty, action, what follows) of `[RUN] ACTION ...`."""
-    from vibeserve.config.words import unknown
-
     words = list(argv)
     for position in (0, 1):
         if len(words) > position and words[position] in actions:
@@ -59,8 +58,7 @@ def split_run(verb: str, argv: Sequence[str], actions: Mapping[str, str]) -> tup
     parser = VerbParser(verb, description=f"Of a run: {about}.")
     parser.add_argument("run", nargs="?", metavar="RUN", help="as `vibeserve status` names it, or its target")
     parser.add_argument("action", choices=tuple(actions), help="each has --help")
-    if len(words) == 1 and not words[0].startswith("-"):
-        parser.error(unknown("action", words[0], actions))
+    add_common(parser)
     parser.parse_args(words)
     return parser.error("the action comes first, or after RUN")
 
@@ -78,7 +76,8 @@ def author(arguments: argparse.Namespace) -> str:
     """`person`, or `person ada`."""
     from vibeserve.planning import PERSON
 
-    return " ".join([PERSON, *str(arguments.by).split()])
+    name = "".join(letter for letter in str(arguments.by) if letter.isprintable())
+    return " ".join([PERSON, *name[:MAX_NAME_CHARS].split()])
 
 
 def find_run(verb: str, name: str, *, project: Path | None) -> RunHere:

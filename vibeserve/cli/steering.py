@@ -48,8 +48,8 @@ def _refuse_assignment(argv: Sequence[str]) -> None:
     """`vibeserve steer evaluation.min_effect=0`: an override where an action belongs."""
     from vibeserve.control.shapes import fixed_names
 
-    for word in argv[:2]:
-        if fixed_names([word.partition("=")[0].lstrip("+~")]):
+    for word in argv[: 1 if argv[:1] and argv[0] in ACTIONS else 2]:
+        if "=" in word and fixed_names([word.partition("=")[0].lstrip("+~")]):
             raise _new_plan([word], target="NAME")
 
 

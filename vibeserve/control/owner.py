@@ -49,7 +49,7 @@ class Steering:
         """after a back end or a cap was changed in this process: those that hold now"""
         self.rebuild: Callable[[Spec], Agents] | None = None
         """makes the agents of a spec; None where there are none to make anew"""
-        self._journal = journal
+        self.journal = journal
         self._declared = spec
         self._progress = progress or QuietProgress()
         self._aside = aside
@@ -75,7 +75,7 @@ class Steering:
 
     def announce(self, state: PlanningState) -> None:
         """Journal what requests may name, for those who make them."""
-        announce(self._journal, offer_of(skills=state.skills, scaffold=state.scaffold, facts=state.facts))
+        announce(self.journal, offer_of(skills=state.skills, scaffold=state.scaffold, facts=state.facts))
 
     def is_asked(self) -> bool:
         """A request waits that nobody has looked at."""
@@ -123,7 +123,7 @@ class Steering:
             done = replace(done, effect=effect.text, item=effect.item)
         except RequestRefusedError as error:
             done = replace(done, refused=str(error))
-        self._journal.append(CONTROL_EVENT, done)
+        self.journal.append(CONTROL_EVENT, done)
         self.state.take(done)
         outcome = f"refused: {done.refused}" if done.refused else done.effect
         self._progress.event("control", f"{done.number}: {told(done.command, done.arguments)}: {outcome}")
@@ -142,7 +142,7 @@ class Steering:
         return carry_out(request, replace(site, state=state), desk)
 
     def _foreign(self, request: Request) -> str:
-        offer = offer_in(self._journal.events())
+        offer = offer_in(self.journal.events())
         return "" if offer is None else "; ".join(offer.problems(request.command, request.arguments))
 
     def _try_agents(self, spec: Spec) -> None:
@@ -151,7 +151,7 @@ class Steering:
             self.agents = self.rebuild(spec)
 
     def _spent(self, site: Site) -> SpentSoFar:
-        spends = [event.data for event in self._journal.events(SPEND)]
+        spends = [event.data for event in self.journal.events(SPEND)]
         return SpentSoFar(
             rounds=site.round, wall_s=self._wall_spent_s(), usd=sum(row["usd"] or 0.0 for row in spends),
             tokens=sum(row["usage"]["input_tokens"] + row["usage"]["output_tokens"] for row in spends),

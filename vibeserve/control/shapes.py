@@ -107,8 +107,9 @@ def _too_long(command: str, arguments: Mapping[str, Any]) -> str:
     """Told apart, because the schema's own words quote the whole text."""
     limits = {name: each.get("maxLength") for name, each in SHAPES[command]["properties"].items()}
     lengths = {name: len(value) for name, value in arguments.items() if isinstance(value, str) and limits.get(name)}
-    long = [f"{name} has {num} characters, at most {limits[name]}" for name, num in lengths.items() if num > limits[name]]
-    return "; ".join(long)
+    return "; ".join(
+        f"{name} has {num} characters, at most {limits[name]}" for name, num in lengths.items() if num > limits[name]
+    )
 
 
 def _empty(command: str, arguments: Mapping[str, Any]) -> str:

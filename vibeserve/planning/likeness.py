@@ -37,7 +37,7 @@ ENDINGS = ("ing", "ed", "es", "s")
 MIN_STEM_CHARS = 3
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def words_of(text: str) -> frozenset[str]:
     """The words that carry meaning, without endings."""
     plain = unicodedata.normalize("NFKC", text).casefold()
