@@ -59,6 +59,12 @@ def shortened(text: str, *, max_chars: int) -> str:
     return text[:half] + CUT + text[-half:]
 
 
+def beginning(text: str, *, max_chars: int, is_lines: bool = False) -> str:
+    """As much of a text as has room, from its start: what matters is said first. One line, but for `is_lines`."""
+    whole = text if is_lines else " ".join(text.split())
+    return whole if len(whole) <= max_chars else f"{whole[: max_chars - 4].rstrip()} ..."
+
+
 def quoted(text: str, *, max_chars: int) -> str:
     """Text that a candidate or a log wrote, as data: every line behind a bar, so that it cannot pass for the prompt's
     own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from vibeserve.core.nouns import METRICS, Decision, Outcome, Proposal, Refusal, 
 from vibeserve.hardware import HardwareFacts
 from vibeserve.plan import Plan
 from vibeserve.planning import backlog_lines, calibration_of, calibration_text, note_lines
-from vibeserve.prompts import quoted, shortened
+from vibeserve.prompts import beginning, quoted
 from vibeserve.skills import Skill, applicable
 from vibeserve.spec import Goal
 
@@ -23,7 +24,8 @@ TOLD_FLAGS = (
 )  # fmt: skip
 """of /proc/cpuinfo: what matters to kernels"""
 MAX_ROUNDS_TOLD = 8
-MAX_REASON_CHARS = 130
+MAX_REASON_CHARS, MAX_NEW_REASON_CHARS, NUM_NEW_ROUNDS = 120, 420, 2
+"""of a round's reason: the newest are told at length"""
 MAX_REFUSAL_CHARS = 700
 MAX_ANALYSIS_CHARS = 1300
 MAX_SKILLS_TOLD = 30
@@ -34,7 +36,7 @@ IMPORTABLE = (
 )  # fmt: skip
 
 
-def target_brief(plan: Plan, *, machine: str) -> dict[str, Any]:
+def target_brief(plan: Plan, *, machine: str, calibrated: str = "") -> dict[str, Any]:
     """The target in lines: model, machine, traffic, goals, floors. `machine` says what the probe found."""
     spec = plan.spec
     model, work, tolerances = spec.model, spec.workload, spec.evaluation.tolerances
@@ -59,7 +61,8 @@ def target_brief(plan: Plan, *, machine: str) -> dict[str, Any]:
         "baselines": "; ".join(
             f"{name} ({item.baseline_class.name}{', required' if item.required else ''})"
             for name, item in spec.baseline.items()
-        ),
+        )
+        + (f". A short run here gave {calibrated}" if calibrated else ""),
         "tolerances": f"at least {tolerances.top1_agreement_min:.0%} of the tokens are the reference's own choice, and "
         f"others are within {tolerances.disagreement_margin_max_nats:g} nats of it; log-probabilities within "
         f"{tolerances.logprob_mean_max:g} nats in the mean",
@@ -184,10 +187,22 @@ def history_brief(records: Sequence[Round]) -> list[str]:
     for record in records[-MAX_ROUNDS_TOLD:]:
         title = record.proposal.title if record.proposal else "no proposal" if record.number else "the seed"
         forecast = f", forecast x{record.proposal.forecast_ratio:g}" if record.proposal else ""
-        reason = shortened(record.reason.replace("\n", " "), max_chars=MAX_REASON_CHARS)
-        lines.append(f"round {record.number}: {title}{forecast}: {record.outcome.value}: {reason}")
+        is_new = record.number > records[-1].number - NUM_NEW_ROUNDS
+        reason = beginning(record.reason, max_chars=MAX_NEW_REASON_CHARS if is_new else MAX_REASON_CHARS)
+        lines.append(f"round {record.number}: {title}{forecast}: {record.outcome.value}: {reason}{_doubt(record)}")
     left_out = len(records) - len(lines)
     return [f"({left_out} older rounds are left out)", *lines] if left_out else lines
+
+
+def _doubt(record: Round) -> str:
+    """Beside a rejection that says nothing of the idea."""
+    decision = record.decision
+    headline = decision.headline if decision is not None else None
+    if record.outcome is not Outcome.REJECTED or record.is_refused or decision is None or headline is None:
+        return ""
+    is_wide = headline.ci_low <= 1 < headline.ratio and math.log(headline.ratio) > decision.noise_floor
+    told = " (undecided: the median is beyond the bar, the interval too wide; the machine may have been busy)"
+    return told if is_wide else ""
 
 
 def planning_brief(state: PlanningState) -> dict[str, Any]:
@@ -215,7 +230,7 @@ def pairs_text(decision: Decision | None) -> str:
 def analysis_brief(records: Sequence[Round]) -> str:
     """The newest analysis of an evaluator, as data."""
     newest = next((record.analysis for record in reversed(records) if record.analysis), "")
-    return quoted(newest, max_chars=MAX_ANALYSIS_CHARS)
+    return quoted(beginning(newest, max_chars=MAX_ANALYSIS_CHARS, is_lines=True), max_chars=2 * MAX_ANALYSIS_CHARS)
 
 
 def proposal_brief(proposal: Proposal) -> dict[str, str]:

@@ -52,6 +52,8 @@ class LanguageRole:
     model_dir: Path
     machine: str
     """what the target runs on, in a line"""
+    calibrated: str = ""
+    """what a short run of the baselines gave, with its load"""
     python: str = sys.executable
     """as it is called behind the wall"""
 
@@ -65,7 +67,8 @@ class LanguageRole:
         prompt = fitted(
             role,
             {
-                "key": key, "target": briefs.target_brief(self.plan, machine=self.machine), "python": self.python,
+                "key": key, "python": self.python,
+                "target": briefs.target_brief(self.plan, machine=self.machine, calibrated=self.calibrated),
                 "has_components": self.shelf.has_components, "schema": briefs.schema_text(schema),
                 "workspace": str(workspace), "model_dir": str(self.model_dir), "threads": self.plan.threads, **context,
             },

@@ -12,6 +12,7 @@ from typing import Any
 
 from vibeserve.core.nouns import Proposal, Refusal
 
+GAVE_UP = "gave_up: it cannot be built, or your own measurement shows no gain (give the numbers); the round ends"
 REVIEW = "review"
 """gate of an agent's refusals"""
 REVIEW_CLASSES = ("wrong_output", "cheating", "unsafe", "dishonest_claim", "breaks_contract")
@@ -64,7 +65,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         proposal={"anyOf": [_PROPOSAL, {"type": "null"}]},
     ),
     "implementer": _object(
-        status={"enum": ["done", "gave_up"], "description": "gave_up: the proposal cannot be built; the round ends"},
+        status={"enum": ["done", "gave_up"], "description": GAVE_UP},
         summary=_text("what was changed, for the one who judges it", min_length=3),
         activation_evidence=_text("how one sees that the new path runs"),
         risks=_text("what may be wrong with it"),

@@ -47,6 +47,7 @@ class AgentSetting:
     sandbox: ToolSandbox
     progress: Progress
     remaining_s: Callable[[], float]
+    calibrated: str = ""
 
 
 def make_ledger(declared: Declared, *, budget: Budget, journal: Journal) -> Ledger:
@@ -130,7 +131,7 @@ def _language_roles(
         )  # fmt: skip
         roles[role] = {
             "caller": caller, "plan": setting.plan, "shelf": shelf, "model_dir": setting.model_dir,
-            "machine": setting.machine,
+            "machine": setting.machine, "calibrated": setting.calibrated,
         }  # fmt: skip
     return roles
 

@@ -46,6 +46,8 @@ class Run:
     lease: Lease
     started_s: float
     """`lease.monotonic()` when this process got the run: the budget's wall time counts from here"""
+    calibrated: str = ""
+    """what a short run of the baselines gave; agents are told"""
     search_until_s: float = math.inf
     """of `lease.monotonic()`: the search leaves what comes after it to certification"""
 
@@ -100,7 +102,7 @@ class Run:
         return AgentSetting(
             plan=plan, skills=skills, skills_dir=data_dir("skills"), scaffold=bench.scaffold,
             model_dir=bench.model.path, machine=machine_brief(self.facts), folder=self.folder,
-            journal=self.journal, sandbox=sandbox,
+            journal=self.journal, sandbox=sandbox, calibrated=self.calibrated,
             progress=self.progress, remaining_s=self.search_left_s,
         )  # fmt: skip
 

@@ -124,8 +124,9 @@ class Bodies:
     def synthesize(self, context: StepContext) -> StepResult:
         run = self._run
         spec = run.plan.spec
-        team, planner = run.team()
         rows = [from_data(Resolved, row) for row in context.upstream["baselines"].document]
+        run.calibrated = "; ".join(f"{row.name} {row.note}" for row in rows if row.speed_per_s)
+        team, planner = run.team()
         kept_s = certify_estimate_s(run.plan, num_rivals=num_interleaved(rows, declared=spec.baseline))
         spent_s = sum(float(event.data["record"]["seconds"]) for event in run.journal.events("round"))
         run.search_until_s = run.started_s + spec.budget.wall_s - spent_s - kept_s
