@@ -133,7 +133,7 @@ def test_show_says_all_that_a_player_needs(project: Project, capsys: pytest.Capt
     # no terminal takes a quoted log for a command
     assert f"Work in {folder.workspace}.\nA log: \ufffd[2J\ufffd.\n" in rest
     output = rest.partition("\n---- output ")[2]
-    assert '\n  status = one of "done", "gave_up": gave_up: the proposal cannot be built; the round ends\n' in output
+    assert '\n  status = one of "done", "gave_up": gave_up: it cannot be built, or your own measurement' in output
     assert "\n  summary = text, 3 to 2000 characters: what was changed, for the one who judges it\n" in output
     assert "\n  no other fields\n" in output
     assert output.endswith(

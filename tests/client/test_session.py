@@ -60,7 +60,7 @@ def test_every_reply_has_its_text_ids_usage_and_times() -> None:
         assert len(arrivals) == 8
         assert list(arrivals) == sorted(arrivals)
         # a sleeping server is never early; how late it is, is the machine's affair
-        assert arrivals[0] - reply.sent_s >= 0.03
+        assert arrivals[0] - reply.sent_s >= 0.03 - 1e-3  # a timer may be a tick early
         assert arrivals[-1] - reply.sent_s >= 0.03 + 7 * 0.01
         assert reply.end_s >= arrivals[-1]
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from vibeserve.agents.schemas import schema_problem
-from vibeserve.errors import VibeServeError
 
 MAX_RESULT_CHARS = 20_000
 """of one tool result in the context"""
 SUBMIT = "submit"
 
 
-class ToolError(VibeServeError):
+class ToolError(Exception):
     """What a tool refuses, in words for the model. It never leaves the loop."""
 
 
