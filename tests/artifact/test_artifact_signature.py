@@ -98,7 +98,7 @@ def test_a_key_that_is_not_on_the_list_does_not_count(
 def test_a_rewritten_list_is_no_longer_the_signed_one(
     signed: Packaged, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (signed.path / "runtime/runtime/model.py").write_text("HIDDEN = 65\n")
+    (signed.path / "VERDICT.md").write_text("12 times as fast\n")
     (signed.path / "SHA256SUMS").write_text(render_sums(signed.path))
     assert verify_bytes(signed.path) == []
     signers = allow(tmp_path / "signers", release=key)

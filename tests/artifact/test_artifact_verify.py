@@ -100,6 +100,23 @@ def test_a_rewritten_list_is_caught_by_the_expected_digest(packaged: Packaged) -
     assert "not the artifact that its origin published" in refusals[0].text
 
 
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("runtime/runtime/model.py", "runtime"), ("journal.jsonl", "journal.jsonl"), ("spec.yaml", "spec.yaml"),
+        ("golden/seeds.json", "golden"), ("rounds/0000/verdict.json", "rounds"),
+    ],
+)  # fmt: skip
+def test_a_rewritten_list_does_not_hide_what_the_manifest_contradicts(
+    packaged: Packaged, name: str, part: str
+) -> None:
+    append(name)(packaged.path)
+    (packaged.path / SUMS_NAME).write_text(render_sums(packaged.path))
+    (refusal,) = verify_bytes(packaged.path)
+    assert (refusal.file, refusal.reason_class) == (part, "digest_mismatch")
+    assert refusal.text.startswith(f"{part} is not what manifest.json says: one of them was changed after packaging (")
+
+
 def test_the_expected_digest_may_be_written_in_its_usual_forms(packaged: Packaged) -> None:
     for form in (packaged.sums_digest, packaged.sums_digest.upper(), f"sha256:{packaged.sums_digest}"):
         assert verify_bytes(packaged.path, expect=form) == []

@@ -42,6 +42,7 @@ ELSEWHERE: dict[str, str] = {
     "cli/initialising.py:_init#2": "tests/initialise/test_init_file.py",
     "cli/initialising.py:_init_folder": "tests/initialise/test_init_file.py",
     "cli/initialising.py:_read": "tests/initialise/test_init_file.py",
+    "cli/auditing.py:_audit_suite": "tests/exploits/test_exploits.py",
     "cli/auditing.py:_refuse_mixture": "tests/exploits/test_exploits.py",
     "cli/auditing.py:_refuse_mixture#2": "tests/exploits/test_exploits.py",
     "cli/auditing.py:_refuse_mixture#3": "tests/exploits/test_exploits.py",

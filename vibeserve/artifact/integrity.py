@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from vibeserve.artifact.sums import SIGNATURE_NAME, SUMS_NAME, UNLISTED, SumsError, artifact_files, parse_sums
-from vibeserve.core.documents import digest_file
+from vibeserve.core.documents import digest_file, digest_of, digest_tree
 from vibeserve.core.nouns import Refusal
 
+DIGESTED_FOLDERS = ("runtime", "rounds", "golden", "contract", "recording")
+DIGESTED_FILES = ("spec.yaml", "plan.json", "journal.jsonl", "checkpoints.bundle")
 _RUNTIME_LEFTOVERS = ("__pycache__", "build", ".pytest_cache")
 
 
@@ -37,11 +41,35 @@ def verify_bytes(artifact: Path, *, expect: str | None = None) -> list[Refusal]:
         text = _fault(artifact, name, recorded=sums.get(name), is_present=name in present)
         if text:
             refusals.append(_refusal(name, text))
+    if not refusals:
+        refusals += [_refusal(name, text) for name, text in _own_faults(artifact)]
     if "manifest.json" not in sums:
         refusals.append(
             _refusal("manifest.json", f"manifest.json is not listed in {SUMS_NAME}: its claims have no cover")
         )
     return refusals
+
+
+def packaged_digests(root: Path) -> dict[str, str]:
+    """Digest by name of an artifact's folders and documents, as its manifest keeps them."""
+    folders = {
+        name: digest_of(digest_tree(root / name, ignore=())) for name in DIGESTED_FOLDERS if (root / name).is_dir()
+    }
+    return folders | {name: digest_file(root / name) for name in DIGESTED_FILES if (root / name).is_file()}
+
+
+def _own_faults(artifact: Path) -> Iterator[tuple[str, str]]:
+    """Where the manifest contradicts the files beside it: a list of sums that was written again does not hide that."""
+    try:
+        document = json.loads((artifact / "manifest.json").read_text(encoding="utf-8"))
+        recorded = document["digests"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # what is no manifest is refused where it is read
+    found = packaged_digests(artifact)
+    for name in (*DIGESTED_FOLDERS, *DIGESTED_FILES):
+        if isinstance(recorded, dict) and name in recorded and recorded[name] != found.get(name):
+            digests = f"recorded {recorded[name]}, found {found.get(name, 'nothing')}"
+            yield name, f"{name} is not what manifest.json says: one of them was changed after packaging ({digests})"
 
 
 def _fault(artifact: Path, name: str, *, recorded: str | None, is_present: bool) -> str:

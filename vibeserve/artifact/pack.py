@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vibeserve.artifact.integrity import packaged_digests
 from vibeserve.artifact.manifest import to_json_data, write_manifest
 from vibeserve.artifact.sums import SUMS_NAME, render_sums
 from vibeserve.artifact.supplements import add_supplements
@@ -19,8 +20,6 @@ from vibeserve.checkpoint import CheckpointStore, list_files
 from vibeserve.core.documents import (
     canonical_json,
     digest_file,
-    digest_of,
-    digest_tree,
     to_data,
     write_document,
     write_text_atomic,
@@ -124,7 +123,7 @@ def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Ma
     manifest = replace(
         contents.manifest,
         rounds=tuple(record.entry for record in contents.rounds),
-        digests=contents.manifest.digests | _digests(root),
+        digests=contents.manifest.digests | packaged_digests(root),
     )
     write_manifest(root / "manifest.json", manifest)
     write_text_atomic(root / "report.html", render_report(manifest))
@@ -156,15 +155,6 @@ def _with_own_trace(root: Path, spec: Any) -> Any:
     (root / TRACE_DIR).mkdir()
     copied = shutil.copyfile(spec.workload.trace, root / TRACE_DIR / Path(spec.workload.trace).name)
     return replace(spec, workload=replace(spec.workload, trace=str(copied.relative_to(root))))
-
-
-def _digests(root: Path) -> dict[str, str]:
-    names = [name for name in ("runtime", "rounds", "golden", "contract", RECORDING_DIR) if (root / name).is_dir()]
-    folders = {name: digest_of(digest_tree(root / name, ignore=())) for name in names}
-    files = {
-        name: digest_file(root / name) for name in ("spec.yaml", "plan.json", "journal.jsonl", "checkpoints.bundle")
-    }
-    return folders | files
 
 
 def _copy_workspace(workspace: Path, destination: Path) -> None:

@@ -79,6 +79,8 @@ def _audit_suite(arguments: argparse.Namespace, *, run_dir: Path) -> int:
     from vibeserve.exploits.suite import run_suite, suite_data
 
     only = [name for name in (arguments.only or "").split(",") if name]
+    if arguments.only is not None and not only:
+        raise SpecError("audit: --only names nothing", hint="vibeserve audit --suite --only NAME,NAME")
     suite = load_suite(suite_folder(arguments.exploits), only=only)
     with Court(run_dir=run_dir, tier=arguments.tier or "auto") as court:
         result = run_suite(suite, court, num_runs=arguments.runs or 1, progress=_progress())
