@@ -11,6 +11,9 @@ import pytest
 from vibeserve.core.paths import data_dir
 from vibeserve.spec import Model
 
+collect_ignore = ["recordings", "exploits_open"]
+"""trees of candidates: their tests are data here"""
+
 
 @pytest.fixture(scope="session", autouse=True)
 def own_leases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:

@@ -9,11 +9,12 @@ import pytest
 from loop_fakes import LIMIT, Library, LibrarySeed, facts, make_team
 
 from vibeserve.agents.playbook import PlaybookPlanner
+from vibeserve.audit import scan_workspace
 from vibeserve.cli.main import main
 from vibeserve.core.nouns import Outcome
 from vibeserve.errors import RefusedError, SpecError
 from vibeserve.journal import Journal
-from vibeserve.recordings import read_recording, recording_folder, replay, write_recording
+from vibeserve.recordings import read_recording, recording_folder, replay, tree_digest, write_recording
 from vibeserve.rounds import Team
 from vibeserve.synthesis import synthesize
 
@@ -102,3 +103,20 @@ def test_a_folder_that_is_not_there_is_refused_before_anything_runs(capsys: pyte
     told = capsys.readouterr().err
     assert "agents.recording: no folder " in told
     assert "next: name an artifact, such as artifacts/smollm2_cpu/latest" in told
+
+
+KEPT = Path(__file__).parent / "recordings" / "smollm2_notes"
+"""two rounds that language models won with the skills' notes alone: continuous batching, and a forward pass in C++"""
+
+
+def test_a_kept_recording_gives_its_tree_and_the_scan_still_lets_it_pass(tmp_path: Path) -> None:
+    recording = read_recording(KEPT, target="smollm2_cpu")
+    team, _ = team_in(tmp_path)
+    with Journal.open(tmp_path / "journal.jsonl") as journal:
+        search = replay(team, recording, folder=KEPT, journal=journal)
+    assert search.incumbent is not None
+    workspace = search.incumbent.workspace
+    assert tree_digest(workspace) == recording.winner.tree_digest
+    assert search.incumbent.candidate.origin == "agent:external"
+    assert list((workspace / "runtime").rglob("*.cpp"))
+    assert scan_workspace(workspace, allow_engines=[]) == []

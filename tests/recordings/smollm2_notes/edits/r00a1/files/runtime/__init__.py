@@ -1,0 +1,1 @@
+"""A self-contained serving runtime for one model: an OpenAI-compatible API over one engine thread."""

@@ -1,0 +1,36 @@
+"""Static KV cache: one slot of `max_context_tokens` for each sequence that may run."""
+
+from __future__ import annotations
+
+import torch
+
+from . import placement
+from .interfaces import ModelConfig
+from .parameters import Parameters
+
+
+class KVCache:
+    """Per layer two f32 tensors `[num_slots, num_kv_heads, max_context_tokens, head_dim]`; keys are rotated."""
+
+    def __init__(self, config: ModelConfig, *, parameters: Parameters) -> None:
+        self.num_slots = parameters.max_num_seqs
+        self.max_context_tokens = parameters.max_context_tokens
+        shape = (self.num_slots, config.num_kv_heads, self.max_context_tokens, config.head_dim)
+        self.keys = [placement.empty(shape, dtype=torch.float32) for _ in range(config.num_layers)]
+        self.values = [placement.empty(shape, dtype=torch.float32) for _ in range(config.num_layers)]
+        self._free = list(reversed(range(self.num_slots)))
+
+    @property
+    def usage(self) -> float:
+        return 1.0 - len(self._free) / self.num_slots
+
+    def allocate(self, num_tokens: int) -> int | None:
+        """See `interfaces.KVCacheLike`. Raises ValueError for more tokens than a slot holds."""
+        if num_tokens > self.max_context_tokens:
+            raise ValueError(f"{num_tokens} tokens do not fit a slot of {self.max_context_tokens}")
+        return self._free.pop() if self._free else None
+
+    def free(self, slot: int) -> None:
+        if slot in self._free:
+            raise ValueError(f"slot {slot} is already free")
+        self._free.append(slot)
