@@ -13,6 +13,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,7 @@ class Journal:
         self._descriptor = descriptor
         self._events = events
         self._num_appends = 0
+        self._num_of_kind: Counter[str] = Counter()
         self._crash_at = _crash_at()
         self._writing = threading.Lock()
 
@@ -89,7 +91,8 @@ class Journal:
             self._write(line, is_durable=durable)
             self._events.append(_decode(line))
             self._num_appends += 1
-        if self._num_appends == self._crash_at:
+            self._num_of_kind[kind] += 1
+        if self._crash_at in (str(self._num_appends), f"{kind}:{self._num_of_kind[kind]}"):
             os.kill(os.getpid(), signal.SIGKILL)
         return event.seq
 
@@ -134,9 +137,10 @@ def read_events(path: Path) -> list[Event]:
     return _parse(path.read_bytes(), path)[0]
 
 
-def _crash_at() -> int:
-    value = os.environ.get(CRASH_VARIABLE, "")
-    return int(value) if value.isdigit() else 0
+def _crash_at() -> str:
+    """For tests of resuming: the append of this process after which it dies, `3`, or `round:2` for the second of a
+    kind."""
+    return os.environ.get(CRASH_VARIABLE, "")
 
 
 def _lock(descriptor: int, path: Path) -> None:

@@ -57,9 +57,9 @@ def interrupted(make_project: Callable[[str], Project]) -> Interrupted:
     results were stamped, and then left to end. The library holds a card whose candidate computes something else."""
     project = make_project("interrupted")
     add_wrong_skill(project.tree)
-    outputs = [run_until_append(project, at=3), run_until_append(project, at=2)]
+    outputs = [run_until_append(project, at="round:1"), run_until_append(project, at="round:1")]
     output, trees = run_until_killed_in_round(project, number=2)
-    outputs += [output, run_until_append(project, at=3), run_until_append(project, at=4)]
+    outputs += [output, run_until_append(project, at="synthesized:1"), run_until_append(project, at="packaged:1")]
     done = project.command("+target=tiny_cpu")
     assert done.returncode == 0, done.stdout + done.stderr
     return Interrupted(project, [*outputs, done.stdout], trees)

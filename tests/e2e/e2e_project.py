@@ -123,9 +123,9 @@ class Interrupted:
     trees_at_kill: set[str]
 
 
-def run_until_append(project: Project, *, at: int) -> str:
-    """Run until the journal's append number `at` of this process has reached the disk."""
-    done = project.command("+target=tiny_cpu", VIBESERVE_CRASH_AT=str(at))
+def run_until_append(project: Project, *, at: str) -> str:
+    """Run until the append `at` (`round:1`: the first one of that kind) of this process has reached the disk."""
+    done = project.command("+target=tiny_cpu", VIBESERVE_CRASH_AT=at)
     assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
     return done.stdout
 
