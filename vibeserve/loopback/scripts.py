@@ -57,7 +57,7 @@ def _edits(kind: str) -> Sequence[Step]:
         # an engine is imported: the static scan refuses it, and the next attempt takes it out again
         "r01a1": [
             Command(f"printf '# Batching\\n\\nSee runtime/batching.py.\\n' > {NOTE}"),
-            Command(f"printf '\\n\\n{FORBIDDEN}\\n' >> runtime/batching.py && tail -3 runtime/batching.py"),
+            Command(f"printf '{FORBIDDEN}\\n' >> runtime/batching.py && tail -3 runtime/batching.py"),
             Submit(DONE),
         ],
         "r01a2": [Command(f"sed -i '/^{FORBIDDEN}$/d' runtime/batching.py && ls runtime"), Submit(DONE)],
