@@ -35,16 +35,21 @@ def read_below(root: Path, name: str) -> tuple[bytes, bool]:
 def write_below(root: Path, name: str, data: bytes, *, is_executable: bool) -> None:
     """Create or replace a file, its folders included. OSError where a link or a file stands for one of them."""
     with _parent(root, name, can_make=True) as (parent, last):
-        draft = TRASH + secrets.token_hex(4)
-        descriptor = os.open(draft, _NEW, 0o600, dir_fd=parent)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(data)
-                os.fchmod(stream.fileno(), 0o755 if is_executable else 0o644)
-            os.replace(draft, last, src_dir_fd=parent, dst_dir_fd=parent)
-        except BaseException:
-            os.unlink(draft, dir_fd=parent)
-            raise
+        replace_in(parent, last, data, is_executable=is_executable)
+
+
+def replace_in(parent: int, name: str, data: bytes, *, is_executable: bool) -> None:
+    """Create or replace the file `name` in the open folder `parent`, whole or not at all."""
+    draft = TRASH + secrets.token_hex(4)
+    descriptor = os.open(draft, _NEW, 0o600, dir_fd=parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            os.fchmod(stream.fileno(), 0o755 if is_executable else 0o644)
+        os.replace(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
+    except BaseException:
+        os.unlink(draft, dir_fd=parent)
+        raise
 
 
 def remove_below(root: Path, name: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from vibeserve.agents.hygiene import rules
 from vibeserve.agents.hygiene.entry import Refused, kind_of, opened, refuse_link, refuse_size, strip_properties
+from vibeserve.agents.hygiene.files import replace_in
 from vibeserve.agents.hygiene.removal import Remover, TooManyEntries, mount_points, open_up
 from vibeserve.core.nouns import Refusal
 
@@ -224,16 +224,7 @@ class _Scan:
         self._stripped.append(Stripped(file=rules.shown(path), what="hard link"))
         if self._is_dry:
             return
-        draft = rules.TRASH + secrets.token_hex(4)
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(data)
-                os.fchmod(stream.fileno(), 0o755 if mode & stat.S_IXUSR else 0o644)
-            os.replace(draft, name, src_dir_fd=parent, dst_dir_fd=parent)
-        except BaseException:
-            os.unlink(draft, dir_fd=parent)
-            raise
+        replace_in(parent, name, data, is_executable=bool(mode & stat.S_IXUSR))
 
     def _properties(self, descriptor: int, path: str) -> None:
         odd = strip_properties(descriptor, is_dry=self._is_dry)
