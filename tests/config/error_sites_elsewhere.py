@@ -137,7 +137,7 @@ ELSEWHERE: dict[str, str] = {
     "plan/parallelism.py:_no_layout": "tests/plan/test_plan_parallelism.py",
     "plan/pins.py:refuse_wrong_pins": "tests/plan/test_plan_pins.py",
     "plan/placement.py:refuse_obstacles": "tests/plan/test_plan_placement.py",
-    "rounds.py:_refuse_moved_pins": "tests/agents/test_pins.py",
+    "rounds/offering.py:_refuse_moved_pins": "tests/agents/test_pins.py",
     "seeds/port.py:get_seed": "tests/seeds/test_seeds.py",
     "skills/assembler.py:_clear": "tests/skills/test_skill_assembler.py",
     "skills/assembler.py:_refuse_foreign_seams": "tests/skills/test_scaffolds.py",

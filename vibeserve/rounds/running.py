@@ -1,0 +1,154 @@
+"""One proposal through the inner loop, with its further attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from vibeserve.agents import Explanation, Implementation, PlanningState
+from vibeserve.core.nouns import Outcome, Proposal, Refusal, RefusedAttempt, Round, Verdict
+from vibeserve.errors import (
+    AgentInfraError,
+    ContractError,
+    InfraError,
+    RefusedError,
+    ServerError,
+    SpecError,
+    VibeServeError,
+)
+from vibeserve.rounds.measuring import judge_and_measure
+from vibeserve.rounds.nouns import Checkpoint, RoundResult, Team, first_line
+from vibeserve.rounds.offering import fresh_workspace, offer, patch_of
+
+
+def run_round(
+    team: Team, proposal: Proposal, *, number: int, incumbent: Checkpoint, state: PlanningState, seed_floor: float,
+    why_ends: Callable[[Round], str] = lambda record: "",
+) -> RoundResult:  # fmt: skip
+    """One proposal through the inner loop, a refused one revised as often as the budget's attempts allow.
+
+    Before another attempt `why_ends` is asked, with the refused one's record, whether there shall be one.
+    Never raises for what a candidate does; infrastructure failures become `infra`. ContractError where a file of the
+    target's folder fails, AgentInfraError and AgentCapError where an agent cannot be asked: then the round did not
+    happen.
+    """
+    started_s = team.monotonic()
+    earlier: list[Round] = []
+    current = proposal
+    while True:
+        given = _given(team, number=number, earlier=earlier, incumbent=incumbent, records=state.records)
+        result = _attempt(team, current, given=given, incumbent=incumbent, seed_floor=seed_floor)
+        record = result.record
+        if not record.is_refused or record.attempts >= team.bench.plan.spec.budget.attempts:
+            break
+        ended = why_ends(record)
+        if ended:
+            record = replace(record, reason=f"{record.reason}; {ended}")
+            break
+        refusals = record.verdict.refusals if record.verdict else ()
+        tried = replace(state, records=[*state.records, *earlier, record])
+        revised = team.implementer.revise(record.proposal or current, refusals=refusals, state=tried)
+        if revised is None:
+            break
+        team.progress.event(f"round {number}", f"{record.reason}; another attempt: {revised.title}")
+        earlier.append(record)
+        current = revised
+    attempts = tuple(_refused_attempt(refused) for refused in earlier)
+    analysis = _explained(team, record, incumbent=incumbent, records=state.records)
+    record = replace(record, refused_attempts=attempts, analysis=analysis)
+    _keep_patch(team, record, incumbent=incumbent)
+    return replace(result, record=replace(record, seconds=team.monotonic() - started_s))
+
+
+def _given(
+    team: Team, *, number: int, earlier: Sequence[Round], incumbent: Checkpoint, records: Sequence[Round]
+) -> Implementation:
+    """What the next attempt of a round starts from."""
+    attempt = len(earlier) + 1
+    last = earlier[-1] if earlier else None
+    tree = last.candidate.workspace if last is not None and last.candidate is not None else ""
+    return Implementation(
+        workspace=fresh_workspace(team, f"r{number:02d}a{attempt}"), number=number, attempt=attempt,
+        incumbent=incumbent.workspace, assembled=incumbent.assembled, previous=Path(tree) if tree else None,
+        refusals=last.verdict.refusals if last is not None and last.verdict is not None else (), records=records,
+        tried=tried_folder(team),
+    )  # fmt: skip
+
+
+def tried_folder(team: Team) -> Path:
+    """Patches of candidates that passed every gate and were not faster: work that a later round may build on."""
+    folder = team.bench.run_dir / "tried"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _keep_patch(team: Team, record: Round, *, incumbent: Checkpoint) -> None:
+    if record.candidate is not None and record.outcome is Outcome.REJECTED and not record.is_refused:
+        path = tried_folder(team) / f"{record.candidate.candidate_id}.diff"
+        path.write_text(patch_of(team, record.candidate, incumbent), encoding="utf-8")
+
+
+def _explained(team: Team, record: Round, *, incumbent: Checkpoint, records: Sequence[Round]) -> str:
+    """The evaluator's remark on a measured round. It decides nothing, so a missing one is told and no more."""
+    if record.candidate is None or not record.metrics:
+        return ""
+    given = Explanation(
+        record=record, workspace=Path(record.candidate.workspace), patch=patch_of(team, record.candidate, incumbent),
+        incumbent_spans=incumbent.spans, records=records,
+    )  # fmt: skip
+    try:
+        return team.explainer.explain(given)
+    except RefusedError as error:
+        team.progress.event(f"round {record.number}", f"no remark of the evaluator: {first_line(error)}")
+        return ""
+
+
+def _refused_attempt(record: Round) -> RefusedAttempt:
+    assert record.proposal is not None
+    return RefusedAttempt(
+        proposal=record.proposal, candidate=record.candidate, outcome=record.outcome, reason=record.reason,
+        verdict=record.verdict, metrics=record.metrics,
+    )  # fmt: skip
+
+
+def _attempt(
+    team: Team, proposal: Proposal, *, given: Implementation, incumbent: Checkpoint, seed_floor: float
+) -> RoundResult:
+    """The round's boundary: what goes wrong in here is an outcome, not an exception; but for ContractError, and for an
+    agent that cannot be asked."""
+    name = given.workspace.name
+    record = Round(
+        number=given.number, proposal=proposal, candidate=None, outcome=Outcome.CRASHED, reason="",
+        attempts=given.attempt,
+    )  # fmt: skip
+    try:
+        proposal, offered = offer(team, proposal, given=given)
+        record = replace(record, proposal=proposal, candidate=offered.candidate)
+        return judge_and_measure(team, offered, record=record, incumbent=incumbent, name=name, seed_floor=seed_floor)
+    except (ContractError, AgentInfraError):
+        raise  # broken files of the target, a model's API that fails: neither says anything about a candidate
+    except (InfraError, RefusedError, SpecError) as error:
+        return RoundResult(record=_failed(record, error, incumbent=incumbent))
+
+
+def _failed(record: Round, error: VibeServeError, *, incumbent: Checkpoint) -> Round:
+    """What an error says about the candidate; about the machine where it is nobody's or the incumbent's."""
+    reason = first_line(error)
+    outcome = Outcome.REJECTED
+    if isinstance(error, ServerError) and error.name != incumbent.candidate.candidate_id:
+        outcome = Outcome.TIMED_OUT if error.outcome == "timed_out" else Outcome.CRASHED
+        verdict = _refuse(Refusal(gate="serving", reason_class=error.outcome, text=str(error)))
+    elif isinstance(error, SpecError):
+        # the proposal itself cannot be built: components that do not go together, parameters out of range
+        verdict = _refuse(Refusal(gate="assembly", reason_class="invalid_proposal", text=str(error)))
+    elif isinstance(error, RefusedError):
+        typed = [reason for reason in error.reasons if isinstance(reason, Refusal)]
+        verdict = _refuse(*(typed or [Refusal(gate="workspace", reason_class="refused", text=str(error))]))
+    else:
+        return replace(record, outcome=Outcome.INFRA, reason=reason)
+    return replace(record, outcome=outcome, reason=reason, verdict=verdict)
+
+
+def _refuse(*refusals: Refusal) -> Verdict:
+    return Verdict(refusals=refusals, checks=tuple(sorted({refusal.gate for refusal in refusals})))
