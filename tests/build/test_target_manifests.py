@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,8 +34,10 @@ from vibeserve.core.nouns import (
     Round,
     Verdict,
 )
+from vibeserve.core.paths import data_dir
 from vibeserve.hardware import probe
 from vibeserve.journal import Journal
+from vibeserve.skills import assemble, load_skills, resolve
 from vibeserve.spec import Baseline, ClockKind, Evaluation, Goal, Level, Load, Spec, Workload
 from vibeserve.synthesis import Entry, Search
 
@@ -117,7 +120,9 @@ def run(tmp_path: Path, spec: Spec) -> Any:
     journal.append("tier", "A")
     store = CheckpointStore(tmp_path / "store.git")
     model = SimpleNamespace(digest="w" * 64, path=tmp_path / "model")
-    yield SimpleNamespace(plan=plan, journal=journal, facts=probe(), model=lambda: model, store=lambda: store)
+    yield SimpleNamespace(
+        plan=plan, journal=journal, facts=probe(), model=lambda: model, store=lambda: store, assemble=None
+    )
     journal.close()
 
 
@@ -279,6 +284,34 @@ def test_a_line_belongs_to_the_round_that_brought_it(tmp_path: Path) -> None:
         (entry(3, Outcome.ACCEPTED, origin="human", ratio=2.0), second),
     )
     assert shares == {"scaffold": (9, 0.0), "agent:codex/m": (2, 0.5), "human": (1, 0.5)}
+
+
+def test_of_a_component_that_its_own_round_edited_the_rest_stays_the_components(tmp_path: Path) -> None:
+    scaffold, skills = data_dir("templates") / "runtime" / "text", load_skills(data_dir("skills"))
+
+    def assemble_into(names: Sequence[str], parameters: Mapping[str, Any], folder: Path) -> None:
+        assemble(scaffold, resolve(names, skills), parameters, folder)
+
+    seed, edited = tmp_path / "seed", tmp_path / "edited"
+    assemble_into([], {}, seed)
+    assemble_into(["continuous-batching"], {}, edited)
+    scheduler = edited / "runtime" / "scheduler.py"
+    num_lines = len(scheduler.read_text().splitlines())
+    scheduler.write_text(scheduler.read_text().replace("import", "import  # seen", 1) + "one\ntwo\n")
+    store = CheckpointStore(tmp_path / "s.git")
+    entries = [
+        committed(store, seed, entry(0, Outcome.BASELINE)),
+        committed(store, edited, entry(1, Outcome.ACCEPTED, origin="agent:codex/m", ratio=2.0)),
+    ]
+
+    def lines(assembled: Any) -> dict[str, int]:
+        return {row.origin: row.lines for row in authorship(entries, store=store, assemble=assembled)}
+
+    known, unknown = lines(assemble_into), lines(None)
+    assert known["agent:codex/m"] == 3, "the changed line, and the two that were added"
+    # without the component's own text it cannot be told: what was edited counts as the agent's
+    assert num_lines <= unknown["agent:codex/m"] + unknown["scaffold"] and unknown["agent:codex/m"] > 3
+    assert known["component:continuous-batching"] - unknown["component:continuous-batching"] >= num_lines - 20
 
 
 def test_without_any_gain_nobody_has_a_share(tmp_path: Path) -> None:

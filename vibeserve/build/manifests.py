@@ -42,7 +42,7 @@ def make_manifest(run: Run, search: Search, result: Certification) -> Manifest:
         target=run.plan.target, plan_id=run.plan.plan_id, status=status, level=spec.budget.level.value,
         created_at=_now(), sandbox_tier=bench_tier, hardware=identity(run.facts), not_run=not_run(run, result),
         reasons=reasons, goals=goal_results(result.metrics, spec=spec),
-        authorship=authorship(search.entries, store=run.store()), metrics=result.metrics,
+        authorship=authorship(search.entries, store=run.store(), assemble=run.assemble), metrics=result.metrics,
         accuracy=result.verdict.accuracy,
         judged_by=judged_by(bundle_ref(spec, model_dir=run.model().path)), candidates_tried=num_candidates(search),
         audits=result.audits, selection=selection_of(search, result, spec=spec),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from vibeserve.agents import Agents, PlannerAgent
 from vibeserve.agents.briefs import machine_brief
@@ -29,7 +31,7 @@ from vibeserve.roles.judge import Judge
 from vibeserve.roles.workbench import Workbench
 from vibeserve.rounds import Team
 from vibeserve.service.launch import thread_environment
-from vibeserve.skills import Skill, load_scaffold, load_skills
+from vibeserve.skills import Skill, assemble, load_scaffold, load_skills, resolve
 from vibeserve.spec import Spec
 from vibeserve.weights import ModelDir, materialise
 
@@ -72,6 +74,11 @@ class Run:
 
     def skills(self) -> list[Skill]:
         return load_skills(data_dir("skills"))
+
+    def assemble(self, components: Sequence[str], parameters: Mapping[str, Any], folder: Path) -> None:
+        """Write to `folder` what these components are assembled to. SpecError where they cannot be."""
+        scaffold = self.bench("package").scaffold
+        assemble(scaffold, resolve(components, self.skills()), parameters, folder)
 
     @cached_property
     def steering(self) -> Steering:
