@@ -20,8 +20,11 @@ from vibeserve.agents.mailbox import ExternalBackend, RequestFolder
 from vibeserve.agents.requests import AgentRequest, CallLimits
 from vibeserve.agents.schemas import SCHEMAS
 from vibeserve.cli.main import main
+from vibeserve.core.documents import to_data
+from vibeserve.core.nouns import Decision, Outcome, Proposal, RatioInterval, RefusedAttempt, Round
 from vibeserve.core.paths import data_dir
 from vibeserve.errors import AgentInfraError
+from vibeserve.journal import Journal
 
 IMPLEMENTER, JUDGE = "r01a1-implementer", "r01a1-judge"
 DONE = {"status": "done", "summary": "made it faster", "activation_evidence": "", "risks": ""}
@@ -339,6 +342,59 @@ def test_wait_prints_the_key_of_a_request_that_comes(project: Project, capsys: p
     assert wrong.code == 2 and "'jury' is no role; valid: planner, implementer, judge, evaluator" in wrong.err
     over = inbox(capsys, "wait", "--mailbox", "absent", "--timeout-s", "0")
     assert over.err == "vibeserve: inbox wait: no request was open within 0 s\n"
+
+
+def write_journal(project: Project, *rounds: Round, run: str = "tiny-1", is_packaged: bool = False) -> None:
+    journal = Journal.open(project.mailbox(run).parent / "journal.jsonl")
+    for record in rounds:
+        journal.append("round", {"record": to_data(record)})
+    if is_packaged:
+        journal.append("packaged", {})
+    journal.close()
+
+
+def test_wait_ends_when_the_runs_that_asked_have_left_their_artifacts(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vibeserve.cli.inbox.ENDED_POLL_S", 0.05)
+    project.ask(JUDGE)
+    project.folder(JUDGE).submit(PASSED)
+    write_journal(project, is_packaged=True)
+    over = inbox(capsys, "wait", "--timeout-s", "1")
+    assert over.code == 4, "it was over before: another run may come"
+    project.ask(JUDGE, run="tiny-2")
+    project.folder(JUDGE, run="tiny-2").submit(PASSED)
+    write_journal(project, run="tiny-2")
+    ender = threading.Timer(1.0, lambda: write_journal(project, run="tiny-2", is_packaged=True))
+    ender.start()
+    over = inbox(capsys, "wait", "--timeout-s", "60")
+    ender.join()
+    assert (over.code, over.out) == (3, "")
+    assert over.err == "vibeserve: inbox wait: run tiny-2 has left its artifact and asks nothing more\n"
+
+
+def test_show_says_what_became_of_an_answer(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.ask()
+    assert "became  " not in inbox(capsys, "show", IMPLEMENTER).out
+    project.folder().submit(DONE)
+    told = inbox(capsys, "show", IMPLEMENTER)
+    assert "became     round 1 is not decided yet\n" in told.out
+    proposal = Proposal(
+        proposal_id="p", title="t", hypothesis="h", mechanism="m", activation_evidence="a", falsification="f",
+        forecast_ratio=2.0, components=(), parameters={},
+    )  # fmt: skip
+    refused = RefusedAttempt(proposal=proposal, candidate=None, outcome=Outcome.REJECTED, reason="wrong tokens")
+    headline = RatioInterval(ratio=1.5, ci_low=1.2, ci_high=1.9, num_pairs=5)
+    decision = Decision(accepted=True, reason="faster", headline=headline, noise_floor=0.05)
+    write_journal(project, Round(
+        number=1, proposal=proposal, candidate=None, outcome=Outcome.ACCEPTED, reason="faster", decision=decision,
+        attempts=2, refused_attempts=(refused,),
+    ))  # fmt: skip
+    assert "became     round 1, attempt 1: rejected: wrong tokens\n" in inbox(capsys, "show", IMPLEMENTER).out
+    project.ask("r01a2-judge")
+    project.folder("r01a2-judge").submit(PASSED)
+    became = inbox(capsys, "show", "r01a2-judge", "--json").json["became"]
+    assert became == "round 1, attempt 2: accepted: faster; x1.500 [1.200, 1.900]"
 
 
 def test_a_run_that_waits_takes_what_is_submitted(project: Project, capsys: pytest.CaptureFixture[str]) -> None:

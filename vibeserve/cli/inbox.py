@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from vibeserve.arguments import VerbParser
 from vibeserve.cli.output import write, write_json, write_table
-from vibeserve.errors import BudgetError, SpecError
+from vibeserve.errors import BudgetError, RefusedError, SpecError
 from vibeserve.spec import ROLES
 
 if TYPE_CHECKING:
     from vibeserve.agents.mailbox import Letter, Mailbox
 
 WAIT_POLL_S = 0.3
+ENDED_POLL_S = 3.0
+"""a journal is read to the end for it"""
 MAX_OUTPUT_BYTES = 1024 * 1024
 ACTIONS = {
     "list": "open requests of every run of this project",
@@ -100,14 +102,16 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _show(arguments: argparse.Namespace) -> int:
+    from vibeserve.cli.inbox_runs import became_of
     from vibeserve.cli.inbox_text import letter_text
 
     letter = _letter(arguments)
     if arguments.is_json:
         prompt = (letter.folder.path / letter.request.prompt_file).read_text(encoding="utf-8")
-        write_json({**letter.row(), "prompt": prompt, "output_schema": letter.request.output_schema})
+        document = {**letter.row(), "prompt": prompt, "output_schema": letter.request.output_schema}
+        write_json({**document, "became": became_of(letter)})
     else:
-        write(letter_text(letter))
+        write(letter_text(letter, became=became_of(letter)))
     return 0
 
 
@@ -129,7 +133,10 @@ def _submit(arguments: argparse.Namespace) -> int:
 
 
 def _wait(arguments: argparse.Namespace) -> int:
+    from vibeserve.cli.inbox_runs import Ended
+
     end_s = None if arguments.timeout_s is None else time.monotonic() + arguments.timeout_s
+    ended, looked_s = Ended(), -ENDED_POLL_S
     while True:
         for letter in _letters(arguments, can_be_absent=True):
             if letter.state == "open" and _is_to(arguments.role, letter):
@@ -138,6 +145,11 @@ def _wait(arguments: argparse.Namespace) -> int:
         if end_s is not None and time.monotonic() >= end_s:
             whom = f" to the {' or the '.join(arguments.role)}" if arguments.role else ""
             raise BudgetError(f"inbox wait: no request{whom} was open within {arguments.timeout_s:g} s")
+        if time.monotonic() - looked_s >= ENDED_POLL_S:
+            looked_s = time.monotonic()
+            runs = ended.runs(_chosen(arguments, can_be_absent=True))
+            if runs:
+                raise RefusedError(f"inbox wait: run {', '.join(runs)} has left its artifact and asks nothing more")
         time.sleep(WAIT_POLL_S)
 
 
@@ -159,12 +171,16 @@ def _letter(arguments: argparse.Namespace) -> Letter:
 def _letters(arguments: argparse.Namespace, *, can_be_absent: bool = False) -> list[Letter]:
     from vibeserve.agents.mailbox import find_letters
 
+    return find_letters(_chosen(arguments, can_be_absent=can_be_absent))
+
+
+def _chosen(arguments: argparse.Namespace, *, can_be_absent: bool = False) -> list[Mailbox]:
     mailboxes = _mailboxes(arguments, can_be_absent=can_be_absent)
     chosen = [mailbox for mailbox in mailboxes if arguments.run in ("", mailbox.run)]
     if arguments.run and not chosen and not can_be_absent:
         valid = ", ".join(sorted(mailbox.run for mailbox in mailboxes if mailbox.run)) or "none has a mailbox"
         raise SpecError(f"inbox: no run '{arguments.run}' has a mailbox here", problems=[f"runs: {valid}"])
-    return find_letters(chosen)
+    return chosen
 
 
 def _mailboxes(arguments: argparse.Namespace, *, can_be_absent: bool) -> Sequence[Mailbox]:

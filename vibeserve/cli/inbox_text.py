@@ -14,10 +14,11 @@ RULE = "-" * 100
 LATER = "an answer is taken when the run is started again"
 
 
-def letter_text(letter: Letter) -> str:
-    """What is asked, where to work, what the output holds, and how to submit it."""
+def letter_text(letter: Letter, *, became: str = "") -> str:
+    """What is asked, where to work, what the output holds, and how to submit it; what became of an earlier answer."""
     prompt = (letter.folder.path / letter.request.prompt_file).read_text(encoding="utf-8")
-    return printable("\n".join([*_facts(letter), *_section("prompt"), prompt.rstrip(), *_answer(letter)]))
+    told = [f"became     {became}"] if became else []
+    return printable("\n".join([*_facts(letter), *told, *_section("prompt"), prompt.rstrip(), *_answer(letter)]))
 
 
 def submitted_text(letter: Letter, done: Submitted, *, is_waited_for: bool) -> str:

@@ -14,6 +14,8 @@ NAMES: dict[str, str] = {
     "target": "a target file, with the options of this repository's groups",
     "spec": "a composed spec (`spec.yaml` of an artifact)",
     "manifest": "`manifest.json` of an artifact, and `verify --json`",
+    "mailbox-request": "`request.json` of a mailbox (agents=external)",
+    "mailbox-result": "`result.json` that answers it",
 }
 """beside the groups, each of which is a name too"""
 
@@ -71,6 +73,11 @@ def _schema(name: str) -> dict[str, Any]:
         from vibeserve.artifact.schema import manifest_schema
 
         return manifest_schema()
+    if name.startswith("mailbox-"):
+        from vibeserve.agents.mailbox.schemas import SCHEMA_FILES, document_schema
+
+        if f"{name}.json" in SCHEMA_FILES:
+            return document_schema(SCHEMA_FILES[f"{name}.json"])
     raise SpecError(unknown("schema", name, _known()), hint="vibeserve schema lists what each of them describes")
 
 
