@@ -8,20 +8,14 @@ from vibeserve.config import compose_spec
 from vibeserve.spec import Load, Workload
 from vibeserve.workloads import RUNNABLE, WORKLOAD_KINDS, at_load, longest_sequence_tokens, not_yet
 
-RUNS = "what runs: chat, shared_prefix, trace, and code_edit with prediction none"
+RUNS = "what runs: chat, shared_prefix, trace, constrained_json, and code_edit with prediction none"
 
 
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
         (["+target=tiny_cpu"], []),
-        (
-            ["+target=json_cpu"],
-            [
-                "workload.kind: 'constrained_json' does not run yet: the gate that checks replies against their schema "
-                f"is not there yet; {RUNS}"
-            ],
-        ),
+        (["+target=json_cpu"], []),
         (
             ["+target=moonshine_cpu"],
             [

@@ -12,13 +12,13 @@ RUNNABLE: dict[str, str] = {
     "shared_prefix": "",
     "trace": "",
     "code_edit": "",
-    "constrained_json": "the gate that checks replies against their schema is not there yet",
+    "constrained_json": "",
     "streaming_asr": "there is no scaffold, load generator and gate for streamed speech yet",
     "text_to_image": "there is no scaffold and no gate for images yet",
 }
 """built-in kind of workload -> why it does not run yet; empty = it runs"""
 
-WHAT_RUNS = "chat, shared_prefix, trace, and code_edit with prediction none"
+WHAT_RUNS = "chat, shared_prefix, trace, constrained_json, and code_edit with prediction none"
 
 
 def not_yet(spec: Spec) -> list[str]:

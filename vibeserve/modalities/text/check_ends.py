@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from vibeserve.contract import Distance, Finding
 from vibeserve.core.nouns import Reply
+from vibeserve.modalities.text.wire import response_format_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -54,7 +55,7 @@ def end_findings(values: Sequence[float]) -> Iterator[Finding]:
 def stop_findings(replies: Sequence[Reply], *, tokenizer: Tokenizer, eos_ids: Collection[int]) -> Iterator[Finding]:
     """A 'stop' without an end token or stop string, and text behind a stop string. Replies whose format may end them
     (`response_format`) are left to their schema."""
-    ended = [reply for reply in replies if reply.error is None and not _has_format(reply)]
+    ended = [reply for reply in replies if reply.error is None and response_format_of(reply.request) is None]
     for reason_class, find in (("truncated", _find_unjustified), ("padded", _find_missed)):
         found = [text for reply in ended if (text := find(reply, tokenizer, eos_ids))]
         if found:
@@ -86,7 +87,3 @@ def _first_stop(reply: Reply, tokenizer: Tokenizer, *, num_ids: int) -> str:
     """A stop string that the first `num_ids` ids hold; empty for none."""
     text = tokenizer.decode(list(reply.token_ids[: max(0, num_ids)]), skip_special_tokens=True)
     return next((stop for stop in reply.request.stop if stop in text), "")
-
-
-def _has_format(reply: Reply) -> bool:
-    return isinstance(reply.request.payload, dict) and "response_format" in reply.request.payload

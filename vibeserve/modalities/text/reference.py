@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vibeserve.contract import Request
 from vibeserve.core.nouns import PromptRequest
+from vibeserve.modalities.text.constrained import Grammars, Replay, schema_of
 from vibeserve.weights import load_tokenizer
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class _Sequence:
     index: int
     prompt_ids: list[int]
     served_ids: list[int]
+    replay: Replay | None = None
+    """the grammar that the reply had to keep to; it is used up by the scoring"""
 
     @property
     def num_input(self) -> int:
@@ -80,7 +83,11 @@ class _Sequence:
 class TextReference:
     """`run` gives `token_ids`, `text` and `logprobs`; `score` gives `margins` and `logprobs` (nats, one per served id),
     `end_margins` (of the likeliest end token in its place; empty for a model without one) and `problem` ("" when
-    scored)."""
+    scored).
+
+    A request with a `response_format` is run and scored under the mask of its grammar; log-probabilities are of the
+    model's raw distribution there, too.
+    """
 
     def __init__(self, model: Any, *, tokenizer: Any, device: str) -> None:
         from transformers import GenerationConfig
@@ -104,8 +111,12 @@ class TextReference:
             output_logits=True, eos_token_id=None if asked.ignore_eos or not self._end_ids else self._end_ids,
         )  # fmt: skip
         prompt = torch.tensor([ids], device=self._device)
+        replay = self._replay(asked)
+        masks = [] if replay is None else [_Masked(replay, num_prompt=len(ids), end_ids=self._end_ids)]
         with torch.inference_mode():
-            done = self._model.generate(prompt, attention_mask=torch.ones_like(prompt), generation_config=config)
+            done = self._model.generate(
+                prompt, attention_mask=torch.ones_like(prompt), generation_config=config, logits_processor=masks
+            )
         served = done.sequences[0, len(ids) :].tolist()
         rows = (logits[0].float().log_softmax(-1) for logits in done.logits)
         logprobs = [float(row[token]) for row, token in zip(rows, served, strict=True)]
@@ -135,7 +146,7 @@ class TextReference:
         sequences = []
         for index, (request, output) in enumerate(pairs):
             prompt_ids = self._tokenizer.encode(cast(PromptRequest, request).prompt).ids
-            sequence = _Sequence(index, prompt_ids, list(output["token_ids"]))
+            sequence = _Sequence(index, prompt_ids, list(output["token_ids"]), self._replay(request))
             problem = self._problem(sequence)
             if problem:
                 answers[index]["problem"] = problem
@@ -147,7 +158,20 @@ class TextReference:
                     answers[sequence.index] |= scores
                 else:
                     answers[sequence.index]["problem"] = "the reference gave scores that are not numbers"
+                if len(scores["margins"]) < len(sequence.served_ids):
+                    place = len(scores["margins"])
+                    answers[sequence.index]["problem"] = f"token {place} is not one that the reply's schema allows"
         return answers
+
+    def _replay(self, request: Request) -> Replay | None:
+        schema = schema_of(request)
+        return None if schema is None else self._grammars.replay(schema)
+
+    @cached_property
+    def _grammars(self) -> Grammars:
+        return Grammars(
+            self._tokenizer.to_str(), vocab_size=int(self._text_config.vocab_size), end_ids=self._end_ids
+        )
 
     @cached_property
     def _text_config(self) -> Any:
@@ -177,7 +201,7 @@ class TextReference:
             for row, sequence in enumerate(batch):
                 start = len(sequence.prompt_ids) - 1
                 served = states[row, start : start + len(sequence.served_ids)]
-                yield sequence, self._score_rows(served, sequence.served_ids)
+                yield sequence, self._score_rows(served, sequence.served_ids, sequence.replay)
 
     def _states(self, ids: torch.Tensor) -> torch.Tensor:
         """Hidden states [rows, width, hidden], or logits [rows, width, vocabulary] where the head is not plain."""
@@ -187,8 +211,11 @@ class TextReference:
             states = self._model(input_ids=ids, use_cache=False).logits
         return states
 
-    def _score_rows(self, states: torch.Tensor, served_ids: Sequence[int]) -> dict[str, list[float]]:
-        """Margins, log-probabilities and end margins of served ids from their rows [n, ...]."""
+    def _score_rows(
+        self, states: torch.Tensor, served_ids: Sequence[int], replay: Replay | None
+    ) -> dict[str, list[float]]:
+        """Margins, log-probabilities and end margins of served ids from their rows [n, ...]; fewer where the grammar
+        forbids one of them."""
         import torch
 
         margins: list[float] = []
@@ -199,9 +226,12 @@ class TextReference:
         for start in range(0, len(served_ids), MAX_HEAD_ROWS):
             rows = head(states[start : start + MAX_HEAD_ROWS]).float()
             chosen = rows.gather(1, served[start : start + MAX_HEAD_ROWS, None])[:, 0]
+            logprobs += (chosen - rows.logsumexp(dim=1)).tolist()
+            if replay is not None:
+                margins += _masked_margins(rows, served_ids[start : start + MAX_HEAD_ROWS], replay)
+                continue  # where a document ends is its grammar's to say
             best = rows.max(dim=1).values
             margins += (best - chosen).tolist()
-            logprobs += (chosen - rows.logsumexp(dim=1)).tolist()
             if self._end_ids:
                 ends += (best - rows[:, self._end_ids].max(dim=1).values).tolist()
         return {"margins": margins, "logprobs": logprobs, "end_margins": ends}
@@ -223,6 +253,34 @@ class TextReference:
                 return False
             apart = head(states).float()
         return bool((apart - whole).abs().max() <= HEAD_TOLERANCE * whole.abs().max())
+
+
+class _Masked:
+    """Logits processor of `generate`: what the grammar forbids is not chosen."""
+
+    def __init__(self, replay: Replay, *, num_prompt: int, end_ids: Sequence[int]) -> None:
+        self._replay, self._num_seen, self._end_ids = replay, num_prompt, list(end_ids)
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        for token in input_ids[0, self._num_seen :].tolist():
+            self._replay.accept(token)
+        self._num_seen = input_ids.shape[1]
+        masked = scores.clone()
+        self._replay.mask(masked[0])
+        return masked
+
+
+def _masked_margins(rows: torch.Tensor, served_ids: Sequence[int], replay: Replay) -> list[float]:
+    """As far as the grammar allows what was served. 0 for text that it leaves no choice about."""
+    margins = []
+    for row, token in zip(rows, served_ids, strict=True):
+        is_forced = replay.is_forced(token)
+        masked = row.clone()
+        replay.mask(masked)
+        if not replay.accept(token):
+            break
+        margins.append(0.0 if is_forced else float(masked.max() - masked[token]))
+    return margins
 
 
 def _end_ids(model: Any) -> list[int]:

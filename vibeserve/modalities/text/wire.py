@@ -10,6 +10,8 @@ does not show. No identifier of the request is sent: a request id would name the
   its engines: without it the serial one takes the model's EOS, and the continuous one that of whichever request came
   first. The model's name is the folder that the server was started with.
 - `llama_cpp`: llama-server. EOS is masked there by a logit bias, prompts are never reused (`cache_prompt`).
+
+A `response_format` of the request's payload is sent as it is (`vllm`) or as its schema (`llama_cpp`).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from vibeserve.core.nouns import Chunk, PromptRequest, Reply, Usage
 from vibeserve.errors import SpecError
 
 COMPLETIONS_PATH = "/v1/completions"
+RESPONSE_FORMAT = "response_format"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -150,10 +153,16 @@ def _vllm_body(request: PromptRequest, model: str) -> dict[str, Any]:
         "ignore_eos": request.ignore_eos,
         "return_token_ids": True,
     }
-    return body | _logprobs_and_stop(request)
+    form = response_format_of(request)
+    return body | _logprobs_and_stop(request) | ({} if form is None else {RESPONSE_FORMAT: form})
 
 
 def _transformers_body(request: PromptRequest, model: str) -> dict[str, Any]:
+    if response_format_of(request) is not None:
+        raise SpecError(
+            "dialect 'transformers' cannot send a response_format: `transformers serve` constrains nothing",
+            problems=["baselines that can: vllm, llama_cpp"],
+        )
     body: dict[str, Any] = {"model": model, "prompt": request.prompt, "stream": True, "max_tokens": request.max_tokens}
     if request.ignore_eos:
         fixed_length = {
@@ -182,7 +191,15 @@ def _llama_cpp_body(request: PromptRequest, model: str) -> dict[str, Any]:
         "ignore_eos": request.ignore_eos,
         "cache_prompt": False,
     }
-    return body | _logprobs_and_stop(request)
+    form = response_format_of(request)
+    schema = {} if form is None else {"json_schema": form["json_schema"]["schema"]}
+    return body | _logprobs_and_stop(request) | schema
+
+
+def response_format_of(request: PromptRequest) -> dict[str, Any] | None:
+    """The OpenAI API's `response_format` of a request; None where its text is free."""
+    payload = request.payload
+    return payload.get(RESPONSE_FORMAT) if isinstance(payload, dict) else None
 
 
 def _logprobs_and_stop(request: PromptRequest) -> dict[str, Any]:
