@@ -1,6 +1,8 @@
 """Workload `constrained_json`: a text and a JSON schema that the reply has to be valid for (`response_format`).
 
-The schemas are in `schemas.json`: small task schemas of the kind that applications send.
+Every other request takes one of the small task schemas in `schemas.json`, of the kind that applications send with an
+instruction; the others one of `schemas_store.json`, object types from the configuration files of well-known tools
+(SchemaStore, Apache-2.0; `benchmarks/schemas/collect.py` says what was changed).
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from vibeserve.workloads.text_pools import paragraphs
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+SHARE_OF_TASKS = 0.5
+STORE_INSTRUCTION = "Fill in one JSON object of the type {name} that fits the text."
 NUM_PARAGRAPHS = 24
 """joined and cut to the drawn length"""
 
@@ -44,7 +48,7 @@ def _stream(
 ) -> Iterator[PromptRequest]:
     generator = seeded_random(workload, pool=pool, seed=seed)
     for number, logprobs in enumerate(logprobs_places(generator, share=logprobs_share)):
-        task = generator.choice(tasks())
+        task = generator.choice(tasks() if generator.random() < SHARE_OF_TASKS else store_schemas())
         prompt, num_tokens = _draw(workload, task, generator=generator, pool=pool, tokenizer=tokenizer)
         yield PromptRequest(
             request_id=f"{pool.value}-{seed}-{number}",
@@ -92,5 +96,18 @@ def _draw(
 @lru_cache(maxsize=1)
 def tasks() -> tuple[dict[str, Any], ...]:
     """Entries of `schemas.json`: name, instruction, schema."""
-    found: list[dict[str, Any]] = json.loads(Path(__file__).with_name("schemas.json").read_text(encoding="utf-8"))
-    return tuple(found)
+    return tuple(_entries("schemas.json"))
+
+
+@lru_cache(maxsize=1)
+def store_schemas() -> tuple[dict[str, Any], ...]:
+    """Entries of `schemas_store.json` in the same form."""
+    return tuple(
+        {**entry, "instruction": STORE_INSTRUCTION.format(name=entry["name"])}
+        for entry in _entries("schemas_store.json")
+    )
+
+
+def _entries(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(Path(__file__).with_name(name).read_text(encoding="utf-8"))
+    return found
