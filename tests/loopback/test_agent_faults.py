@@ -28,6 +28,7 @@ EXPECTED = {
     "an agent that forks a daemon": {DONE},
 }
 """what a run sees; a client may ask its model once more by itself before it gives up"""
+NUM_PARALLEL = 6
 FREE = ("wrong key", "server not there")
 
 
@@ -37,7 +38,7 @@ FREE = ("wrong key", "server not there")
 def test_each_fault_has_its_outcome_and_costs_what_was_answered(client: str) -> None:
     if not client_version(client):
         pytest.skip(f"{client} is not installed")
-    rows = {row.fault: row for row in fault_rows([client])}
+    rows = {row.fault: row for row in fault_rows([client], num_parallel=NUM_PARALLEL)}
     assert set(rows) == set(EXPECTED) == {case.name for case in CASES}
     found = {name: row.outcome for name, row in rows.items() if row.outcome not in EXPECTED[name]}
     assert found == {}, "\n".join(fault_lines(list(rows.values())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,7 @@ KEY = "r01a1-implementer"
 PROMPT = f"vibeserve-call: {KEY}\n\nWrite hello.py, then answer with the JSON document that was asked for.\n"
 DONE = Submit({"status": "done", "summary": "wrote hello.py", "activation_evidence": "", "risks": ""})
 EDIT = Command("printf 'def hello():\\n    return 42\\n' > hello.py")
-MAX_TURNS, SEARCH_S, CALL_S = 6, 30.0, 25.0
+MAX_TURNS, SEARCH_S, CALL_S = 6, 60.0, 50.0
 ONE_DOLLAR = Price(input_usd_per_m=1.0, cached_input_usd_per_m=0.1, output_usd_per_m=10.0)
 
 
@@ -77,11 +78,15 @@ class FaultRow:
     seconds: float
 
 
-def fault_rows(clients: Sequence[str]) -> Iterator[FaultRow]:
-    """Every case with every client; they must be installed."""
-    for client in clients:
-        for case in CASES:
-            yield _tried(client, case)
+def fault_rows(clients: Sequence[str], *, num_parallel: int = 1) -> Iterator[FaultRow]:
+    """Every case with every client, in order; they must be installed. What goes wrong is waited out for the most part,
+    so that several at once cost little, but the seconds are then not a case's own."""
+    tried = [(client, case) for client in clients for case in CASES]
+    if num_parallel == 1:
+        yield from (_tried(client, case) for client, case in tried)
+        return
+    with ThreadPoolExecutor(max_workers=num_parallel) as pool:
+        yield from pool.map(lambda pair: _tried(*pair), tried)
 
 
 def _tried(client: str, case: Case) -> FaultRow:
