@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from vibeserve.build.graph import Step, StepContext, StepOutcome, StepResult, StepState, order_steps
 from vibeserve.build.stamps import Stamp, make_stamp, read_stamp, what_changed, write_stamp
 from vibeserve.core.documents import canonical_json, digest_of
+from vibeserve.core.signals import stop_if_asked
 from vibeserve.errors import InfraError, VibeServeError
 from vibeserve.progress import Progress
 
@@ -49,6 +50,7 @@ class GraphRun:
         from invoke.context import Context
 
         for step in order:
+            stop_if_asked()
             failed = [name for name in step.deps if name not in self._outcomes]
             if failed:
                 self._tell(step, StepState.SKIPPED, detail=f"needs {', '.join(failed)}")

@@ -215,8 +215,9 @@ class Workbench:
         joined = self.host.join_argv(server.process, argv, cpus=self.plan.client_cpus)
         try:
             done = subprocess.run(
-                joined, capture_output=True, text=True, errors="replace", check=False, timeout=FETCH_LIMIT_S
-            )
+                joined, capture_output=True, text=True, errors="replace", check=False, timeout=FETCH_LIMIT_S,
+                process_group=0,
+            )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             detail = f"GET {path} was not answered whole in {FETCH_LIMIT_S:g} s"
             raise ServerError(server.name, outcome="timed_out", detail=detail, log_tail=server.log_tail()) from error

@@ -15,6 +15,7 @@ from vibeserve.errors import (
     RefusedError,
     ServerError,
     SpecError,
+    StorageError,
     VibeServeError,
 )
 from vibeserve.rounds.measuring import judge_and_measure
@@ -126,8 +127,8 @@ def _attempt(
         proposal, offered = offer(team, proposal, given=given)
         record = replace(record, proposal=proposal, candidate=offered.candidate)
         return judge_and_measure(team, offered, record=record, incumbent=incumbent, name=name, seed_floor=seed_floor)
-    except (ContractError, AgentInfraError):
-        raise  # broken files of the target, a model's API that fails: neither says anything about a candidate
+    except (ContractError, AgentInfraError, StorageError):
+        raise  # broken files of the target, a model's API that fails, a full disk: none says anything about a candidate
     except (InfraError, RefusedError, SpecError) as error:
         return RoundResult(record=_failed(record, error, incumbent=incumbent))
 

@@ -176,8 +176,9 @@ def _await_ready(server: Server, launch: Launch, *, host: Host, port: int) -> No
     argv = [sys.executable, "-I", "-S", str(script), LOOPBACK, str(port), launch.ready_path, str(_POLL_INTERVAL_S)]
     deadline = time.monotonic() + launch.ready_timeout_s
     poller = subprocess.Popen(
-        host.join_argv(server.process, argv), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+        host.join_argv(server.process, argv), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        process_group=0,
+    )  # fmt: skip
     try:
         while True:
             code = server.poll()
