@@ -105,11 +105,7 @@ def test_a_disk_that_became_read_only_is_named(small_disk: Path) -> None:
     path = small_disk / "journal.jsonl"
     with Journal.open(path) as journal:
         journal.append("round")
-        whole = path.read_bytes()
-        os.close(journal._descriptor)
-        journal._descriptor = os.open(path, os.O_RDONLY)
-        with pytest.raises(InfraError, match="the journal .* could not be written: Bad file descriptor"):
-            journal.append("round")
+    whole = path.read_bytes()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     with pytest.raises(OSError) as raised:
         Journal.open(path)

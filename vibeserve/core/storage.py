@@ -23,7 +23,7 @@ def cannot_write(path: Path, error: OSError, *, what: str = "", needed_bytes: in
     kind = StorageError if error.errno in TAKES_NOTHING else InfraError
     facts = _space(path, needed_bytes=needed_bytes) if error.errno in FULL else ""
     told = f"{name} could not be written: {error.strerror or error}{facts}"
-    return kind(told + (f"\\nnext: {step}" if step else ""))
+    return kind(told + (f"\nnext: {step}" if step else ""))
 
 
 def said_storage(text: str) -> bool:
