@@ -82,6 +82,18 @@ def agents_loopback(context: Context, json: bool = False, only: str = "") -> Non
         raise Exit(code=code)
 
 
-namespace = Collection(lint, typecheck, test, build, bench_decision, bench_accuracy, agents_loopback)
+@task(help={"json": "one JSON document instead of text", "points": "so many of the kills (default: all)"})
+def crash_loop(context: Context, json: bool = False, points: int = 0) -> None:
+    """Kill a run around every append of its journal and start it again. After `--`: more options, --help."""
+    from vibeserve.cli.boundary import within_boundary
+    from vibeserve.crash_loop.command import main
+
+    words = [f"--points={points}", *(["--json"] if json else []), *shlex.split(context.remainder)]
+    code = within_boundary(main, words)
+    if code:
+        raise Exit(code=code)
+
+
+namespace = Collection(lint, typecheck, test, build, bench_decision, bench_accuracy, agents_loopback, crash_loop)
 for name, verb in verbs.tasks.items():
     namespace.add_task(verb, name=name)
