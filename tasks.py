@@ -94,6 +94,14 @@ def crash_loop(context: Context, json: bool = False, points: int = 0) -> None:
         raise Exit(code=code)
 
 
-namespace = Collection(lint, typecheck, test, build, bench_decision, bench_accuracy, agents_loopback, crash_loop)
+@task(help={"json": "one JSON document instead of text", "run": "folder of a finished run in .vibeserve/runs"})
+def bench_overhead(context: Context, json: bool = False, run: str = "") -> None:
+    """What the framework itself costs a round, at 1 to 10,000 rounds of history. After `--`: more options, --help."""
+    words = [*(["--json"] if json else []), *(["--run", run] if run else []), *shlex.split(context.remainder)]
+    context.run(shlex.join([sys.executable, "-m", "benchmarks.overhead", *words]), pty=False)
+
+
+CHORES = (lint, typecheck, test, build, bench_decision, bench_accuracy, agents_loopback, crash_loop, bench_overhead)
+namespace = Collection(*CHORES)
 for name, verb in verbs.tasks.items():
     namespace.add_task(verb, name=name)
