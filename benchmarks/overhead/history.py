@@ -66,7 +66,7 @@ def add_round(journal: Journal, recorded: Recorded, number: int, *, run_dir: Pat
     """The events that one round leaves: an idea taken up, requests of agents, the round, what became of the idea."""
     title, mechanism = idea(number)
     is_accepted = number % EVERY_ACCEPTED == 0
-    change = {"item": f"b{number}", "title": title, "mechanism": mechanism, "round": number}
+    change: dict[str, Any] = {"item": f"b{number}", "title": title, "mechanism": mechanism, "round": number}
     journal.append(BACKLOG, Change(state=ItemState.IN_PROGRESS, who=PLANNER, **change), durable=False)
     for _ in range(NUM_SPENDS):
         journal.append("spend", _spend(number), durable=False)

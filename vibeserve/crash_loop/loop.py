@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -97,9 +98,11 @@ def kill_at_appends(setting: Setting, *, num_points: int, seed: int) -> Tally:
 
 
 def _points(num_appends: int, *, num_points: int, seed: int) -> Iterator[tuple[int, str]]:
+    """(sequence number of an append, side). All of them go on for as long as a killed run still appends."""
+    if not num_points:
+        return ((seq, side) for seq in itertools.count() for side in SIDES)
     every = [(seq, side) for seq in range(num_appends) for side in SIDES]
-    chosen = every if not num_points else random.Random(seed).sample(every, min(num_points, len(every)))
-    return iter(sorted(chosen, key=every.index))
+    return iter(sorted(random.Random(seed).sample(every, min(num_points, len(every))), key=every.index))
 
 
 def _count_killed(tally: Tally, life: Life, lives: list[Life], *, where: str, say: Callable[[str], None]) -> None:

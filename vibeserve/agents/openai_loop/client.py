@@ -96,7 +96,7 @@ class ModelClient:
             dialect = self._wire.dialect
             body = dialect.body(conversation, asked)
             taken = {key: value for key, value in body.items() if key not in self._wire.refused}
-            answer = self._answered_before(dialect, taken, log=log)
+            answer: Answered | Failure | None = self._answered_before(dialect, taken, log=log)
             if answer is None:
                 check()
                 answer = self._exchange(dialect, taken, left_s=left_s, log=log)

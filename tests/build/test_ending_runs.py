@@ -1,0 +1,97 @@
+"""SIGINT at a graph that runs: once behind the step under way, twice at once; the same graph then goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+GRAPH = """
+import sys, time
+from pathlib import Path
+from vibeserve.build.graph import Step, StepResult
+from vibeserve.build.run import execute
+from vibeserve.cli.boundary import within_boundary
+from vibeserve.core.signals import finishing, terminable
+from vibeserve.progress import LineProgress
+
+folder, work_s = Path(sys.argv[1]), float(sys.argv[2])
+
+def body(context):
+    print(f"in {context.name}", flush=True)
+    deadline_s = time.monotonic() + work_s
+    while time.monotonic() < deadline_s and not (folder / "go").exists():
+        time.sleep(0.02)
+    return StepResult(document={})
+
+def command(argv):
+    with terminable(), finishing():
+        steps = [Step(name="one", body=body), Step(name="two", body=body, deps=("one",))]
+        execute(steps, state_dir=folder / "state", progress=LineProgress())
+    return 0
+
+sys.exit(within_boundary(command, ["+target=x"]))
+"""
+
+
+def start(folder: Path, *, work_s: float = 60.0) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", GRAPH, str(folder), str(work_s)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    while "in one" not in process.stdout.readline():
+        assert process.poll() is None
+    return process
+
+
+def test_the_first_interrupt_finishes_the_step_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    process = start(tmp_path)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr is not None
+    assert process.stderr.readline() == (
+        "vibeserve: stopping behind the step or round under way; once more to stop now\n"
+    )
+    (tmp_path / "go").touch()
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors == (
+        "vibeserve: interrupted\nnext: start the same command again; finished steps and rounds are kept\n"
+    )
+    assert "one          ran" in output and "two" not in output
+    done = subprocess.run(
+        [sys.executable, "-c", GRAPH, str(tmp_path), "0"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "one          up to date" in done.stdout and "in two" in done.stdout
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,)])
+def test_the_second_interrupt_and_a_termination_end_at_once(
+    tmp_path: Path, signals: tuple[signal.Signals, ...]
+) -> None:
+    process = start(tmp_path)
+    for number in signals:
+        process.send_signal(number)
+        time.sleep(0.2)
+    output, errors = process.communicate(timeout=30)
+    assert process.returncode == 130 and "one          ran" not in output
+    assert errors.endswith("next: start the same command again; finished steps and rounds are kept\n")
+    assert not (tmp_path / "state/steps/one/stamp.json").exists()
+
+
+def test_where_interrupts_are_ignored_they_stay_so(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = start(tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGINT)
+    (tmp_path / "go").touch()
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "") and "in two" in output
