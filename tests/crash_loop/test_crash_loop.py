@@ -1,4 +1,4 @@
-"""What the crash loop must notice: every kind of loss, repetition and leftover, planted; and loops over scripted lives."""
+"""What the crash loop must notice: each loss, repetition and leftover, planted; and loops over scripted lives."""
 
 from __future__ import annotations
 
