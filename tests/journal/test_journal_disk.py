@@ -14,7 +14,7 @@ import pytest
 
 from vibeserve.checkpoint import CheckpointStore
 from vibeserve.core.documents import write_document
-from vibeserve.core.storage import cannot_write, said_storage
+from vibeserve.core.storage import MIN_FREE_MIB, cannot_write, refuse_full_disk, said_storage
 from vibeserve.errors import InfraError, StorageError
 from vibeserve.journal import CrashPoint, Journal, read_events
 from vibeserve.lease import Owner
@@ -112,6 +112,15 @@ def test_a_disk_that_became_read_only_is_named(small_disk: Path) -> None:
     told = cannot_write(path, raised.value)
     assert isinstance(told, StorageError) and str(told) == f"{path} could not be written: Read-only file system"
     assert path.read_bytes() == whole and len(read_events(path)) == 1
+
+
+def test_a_round_is_not_begun_on_a_disk_that_has_no_room(small_disk: Path, tmp_path: Path) -> None:
+    with pytest.raises(StorageError) as caught:
+        refuse_full_disk(small_disk)
+    told, step = str(caught.value).splitlines()
+    assert told == f"the disk of {small_disk} is full: 1 MiB are free, a round needs {MIN_FREE_MIB} MiB"
+    assert step == "next: free the disk and start the same command again; what is finished is kept"
+    refuse_full_disk(tmp_path)
 
 
 def test_what_is_no_storage_error_is_none() -> None:

@@ -22,6 +22,7 @@ from vibeserve.config.targets import project_root
 from vibeserve.contract import absent_text
 from vibeserve.core.manifest import BaselineValue, GoalResult, Intervention, Manifest, Selection
 from vibeserve.core.paths import data_dir, lease_dir
+from vibeserve.core.storage import refuse_full_disk
 from vibeserve.errors import GoalMissedError, RefusedError
 from vibeserve.hardware import HardwareFacts, probe
 from vibeserve.hosts import get_host
@@ -80,6 +81,7 @@ def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSu
     folder = run_folder(project, plan)
     lease = DeviceLease(devices_of(plan.spec.hardware, facts), root=lease_dir(), run=run_id_of(plan), progress=progress)
     with hold(folder, run=run_id_of(plan), progress=progress):
+        refuse_full_disk(folder)
         with Journal.open(folder / "journal.jsonl") as journal:
             started_s = lease.monotonic()
             bandwidth = _journal_start(journal, plan, facts=facts, lease=lease)

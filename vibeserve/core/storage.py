@@ -10,6 +10,8 @@ from vibeserve.errors import InfraError, StorageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TAKES_NOTHING = (*FULL, errno.EROFS)
+MIN_FREE_MIB = 32
+"""logs, workspaces and checkpoints of one round, several times over"""
 SAID_BY_PROGRAMS = tuple(os.strerror(number) for number in TAKES_NOTHING)
 """how a child's message says it, such as git's"""
 
@@ -24,6 +26,17 @@ def cannot_write(path: Path, error: OSError, *, what: str = "", needed_bytes: in
     facts = _space(path, needed_bytes=needed_bytes) if error.errno in FULL else ""
     told = f"{name} could not be written: {error.strerror or error}{facts}"
     return kind(told + (f"\nnext: {step}" if step else ""))
+
+
+def refuse_full_disk(folder: Path) -> None:
+    """StorageError where the disk of `folder` has no room for a round: what would die of that says nothing."""
+    found = os.statvfs(folder)
+    free_mib = found.f_bavail * found.f_frsize / 2**20
+    if free_mib < MIN_FREE_MIB:
+        raise StorageError(
+            f"the disk of {folder} is full: {free_mib:.3g} MiB are free, a round needs {MIN_FREE_MIB} MiB\n"
+            "next: free the disk and start the same command again; what is finished is kept"
+        )
 
 
 def said_storage(text: str) -> bool:
