@@ -145,10 +145,12 @@ class Workbench:
     def start(self, launch: Launch) -> Server:
         """Start any server, candidate or baseline, on the same cores behind the same wall."""
         with self.spent.on("start"):
-            return start_server(
+            server = start_server(
                 launch, host=self.host, tier=self.tier, cpus=self.plan.engine_cpus, threads=self.plan.threads,
                 run_dir=self.run_dir, resources=self.resources,
             )  # fmt: skip
+        server.spent = self.spent
+        return server
 
     def session(
         self,

@@ -90,3 +90,25 @@ def test_another_prompt_and_the_same_process_get_answers_of_their_own(
         next_process(process)
         make_backend(model).run(replace(make_request(), prompt=prompt))
         assert len(model.requests) == min(number + 1, 3), "the third process has what the first was answered"
+
+
+def test_a_command_that_says_another_time_is_the_same_request_and_one_that_fails_is_not(
+    make_backend, make_request, make_ledger, paths, next_process, workspace: Path
+) -> None:
+    """The smallest input that paid turns again: the second request held how long the first command took."""
+    command = "cat README.md && date +%s%N"
+    for words, num_requests in (("a runtime\n", 3), ("another one\n", 4)):
+        model = ScriptedModel(replies=[call("run_command", command=command), call("list_files"), submit()], paths=paths)
+        ledger = make_ledger()
+        _, ledger.record = killed_at(2, is_journalled=True)
+        next_process(f"first {num_requests}")
+        key = f"r{num_requests:02d}a1-implementer"
+        request = replace(make_request(), key=key, record_dir=workspace.parent / key)
+        with pytest.raises(Killed):
+            make_backend(model, ledger=ledger).run(request)
+        (workspace / "README.md").write_text(words)
+        next_process(f"second {num_requests}")
+        model.replies.insert(0, call("list_files")) if num_requests == 4 else None
+        make_backend(model).run(request)
+        assert len(model.requests) == num_requests
+        (workspace / "README.md").write_text("a runtime\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -13,6 +14,7 @@ from typing import Any
 from vibeserve.sandbox import tree
 
 EXCHANGES = "exchanges.jsonl"
+NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 HTTP_OK = 200
 ITEMS_KEYS = {"responses": "input", "chat": "messages"}
 """api -> where in a body the conversation stands (`Dialect.items_key`)"""
@@ -111,7 +113,27 @@ def this_process() -> str:
 
 
 def _form(body: dict[str, Any]) -> str:
-    return json.dumps(body, sort_keys=True, default=dict)
+    """What two requests share that ask the same. Results of tools are compared without their numbers: a command that is
+    run again says another time."""
+    return json.dumps({key: _timeless(value) for key, value in body.items()}, sort_keys=True, default=dict)
+
+
+def _timeless(items: Any) -> Any:
+    if not isinstance(items, list):
+        return items
+    return [
+        {**item, name: NUMBERS.sub("#", item[name])} if isinstance(item, dict) and name else item
+        for item in items
+        for name in [_result_key(item)]
+    ]
+
+
+def _result_key(item: Any) -> str:
+    """Where an item of a conversation holds what a tool gave back; empty where it holds none."""
+    if not isinstance(item, dict):
+        return ""
+    name = "output" if item.get("type") == "function_call_output" else "content" if item.get("role") == "tool" else ""
+    return name if isinstance(item.get(name), str) else ""
 
 
 def _answered(path: Path) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
