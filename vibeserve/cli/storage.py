@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from vibeserve.core.paths import cache_dir, lease_dir
-from vibeserve.core.storage import TAKES_NOTHING
+from vibeserve.core.storage import FULL, TAKES_NOTHING, free_text
 from vibeserve.errors import InfraError
 
 HOLDS = {"VIBESERVE_CACHE": "models, peers and builds", "VIBESERVE_LEASES": "the leases of this machine's devices"}
@@ -24,7 +24,8 @@ def storage_error(error: OSError) -> InfraError | None:
     configured = _configured(path)
     why = error.strerror or str(error)
     if error.errno in TAKES_NOTHING:
-        return _named(path, why=why, configured=configured)
+        space = free_text(path) if path is not None and error.errno in FULL else ""
+        return _named(path, why=f"{why}{space}", configured=configured)
     # EPERM with a file's name: an immutable folder, or a file system of the kernel's; the superuser gets it as well
     if path is not None and error.errno == errno.EPERM:
         return _named(path, why=why, configured=configured)

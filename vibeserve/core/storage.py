@@ -23,7 +23,7 @@ def cannot_write(path: Path, error: OSError, *, what: str = "", needed_bytes: in
     """
     name = f"{what} {path}" if what else str(path)
     kind = StorageError if error.errno in TAKES_NOTHING else InfraError
-    facts = _space(path, needed_bytes=needed_bytes) if error.errno in FULL else ""
+    facts = free_text(path, needed_bytes=needed_bytes) if error.errno in FULL else ""
     told = f"{name} could not be written: {error.strerror or error}{facts}"
     return kind(told + (f"\nnext: {step}" if step else ""))
 
@@ -44,7 +44,8 @@ def said_storage(text: str) -> bool:
     return any(words in text for words in SAID_BY_PROGRAMS)
 
 
-def _space(path: Path, *, needed_bytes: int) -> str:
+def free_text(path: Path, *, needed_bytes: int = 0) -> str:
+    """` (120 bytes needed, 0 MiB free on its disk)`; empty where that cannot be told."""
     try:
         found = os.statvfs(existing_folder(path))
     except OSError:
