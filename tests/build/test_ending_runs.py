@@ -11,6 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from vibeserve.build.graph import Step, StepContext, StepResult
+from vibeserve.build.run import execute
+from vibeserve.errors import InfraError, StorageError
+from vibeserve.progress import QuietProgress
+
 GRAPH = """
 import sys, time
 from pathlib import Path
@@ -82,6 +87,25 @@ def test_the_second_interrupt_and_a_termination_end_at_once(
     assert process.returncode == 130 and "one          ran" not in output
     assert errors.endswith("next: start the same command again; finished steps and rounds are kept\n")
     assert not (tmp_path / "state/steps/one/stamp.json").exists()
+
+
+def test_on_a_full_disk_a_failing_step_is_the_last_one_and_the_disk_is_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+
+    def body(context: StepContext) -> StepResult:
+        ran.append(context.name)
+        raise InfraError("re-scoring failed (exit 1)")
+
+    steps = [Step(name="one", body=body), Step(name="two", body=body)]
+    with pytest.raises(InfraError, match=r"re-scoring failed"):
+        execute(steps, state_dir=tmp_path, progress=QuietProgress())
+    assert ran == ["one", "two"]
+    monkeypatch.setattr("vibeserve.core.storage.MIN_FREE_MIB", 1 << 40)
+    with pytest.raises(StorageError, match=r"the disk of .* is full: (?s:.*)next: free the disk and start the same command"):
+        execute(steps, state_dir=tmp_path, progress=QuietProgress())
+    assert ran == ["one", "two", "one"]
 
 
 def test_where_interrupts_are_ignored_they_stay_so(tmp_path: Path) -> None:
