@@ -80,8 +80,8 @@ def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSu
     load_skills(data_dir("skills"))  # a library that is not valid ends the run here, before anything is spent
     folder = run_folder(project, plan)
     lease = DeviceLease(devices_of(plan.spec.hardware, facts), root=lease_dir(), run=run_id_of(plan), progress=progress)
+    refuse_full_disk(project)
     with hold(folder, run=run_id_of(plan), progress=progress):
-        refuse_full_disk(folder)
         with Journal.open(folder / "journal.jsonl") as journal:
             started_s = lease.monotonic()
             bandwidth = _journal_start(journal, plan, facts=facts, lease=lease)
