@@ -82,6 +82,26 @@ def agents_loopback(context: Context, json: bool = False, only: str = "") -> Non
         raise Exit(code=code)
 
 
-namespace = Collection(lint, typecheck, test, build, bench_decision, bench_accuracy, agents_loopback)
+@task(help={"json": "one JSON document instead of text", "points": "so many of the kills (default: all)"})
+def crash_loop(context: Context, json: bool = False, points: int = 0) -> None:
+    """Kill a run around every append of its journal and start it again. After `--`: more options, --help."""
+    from vibeserve.cli.boundary import within_boundary
+    from vibeserve.crash_loop.command import main
+
+    words = [f"--points={points}", *(["--json"] if json else []), *shlex.split(context.remainder)]
+    code = within_boundary(main, words)
+    if code:
+        raise Exit(code=code)
+
+
+@task(help={"json": "one JSON document instead of text", "run": "folder of a finished run in .vibeserve/runs"})
+def bench_overhead(context: Context, json: bool = False, run: str = "") -> None:
+    """What the framework itself costs a round, at 1 to 10,000 rounds of history. After `--`: more options, --help."""
+    words = [*(["--json"] if json else []), *(["--run", run] if run else []), *shlex.split(context.remainder)]
+    context.run(shlex.join([sys.executable, "-m", "benchmarks.overhead", *words]), pty=False)
+
+
+CHORES = (lint, typecheck, test, build, bench_decision, bench_accuracy, agents_loopback, crash_loop, bench_overhead)
+namespace = Collection(*CHORES)
 for name, verb in verbs.tasks.items():
     namespace.add_task(verb, name=name)

@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("artifact", "report"),
     ("build", "comparison", "initialise", "exploits"),
     ("sweeps", "loopback"),
+    ("crash_loop",),
     ("cli",),
 )
 """from the ground up; a module imports from lower layers only"""

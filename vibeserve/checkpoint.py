@@ -13,7 +13,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from vibeserve.errors import InfraError, RefusedError
+from vibeserve.core.storage import said_storage
+from vibeserve.errors import InfraError, RefusedError, StorageError
 
 IGNORED = ("build", "__pycache__", ".pytest_cache")
 """Names that are never part of a checkpoint, at any depth"""
@@ -128,14 +129,15 @@ class CheckpointStore:
         argv = ["git", *settings, *arguments]
         try:
             done = subprocess.run(
-                argv, input=data, capture_output=True, env=self._environment() | (env or {}), check=False
-            )
+                argv, input=data, capture_output=True, env=self._environment() | (env or {}), check=False,
+                process_group=0,  # Ctrl-C in the terminal is for the controller
+            )  # fmt: skip
         except FileNotFoundError:
             raise InfraError("git was not found; checkpoints need it\nnext: install git") from None
         if done.returncode != 0:
-            raise InfraError(
-                f"git {arguments[0]} failed in {self.git_dir}: {done.stderr.decode(errors='replace').strip()}"
-            )
+            said = done.stderr.decode(errors="replace").strip()
+            kind = StorageError if said_storage(said) else InfraError
+            raise kind(f"git {arguments[0]} failed in {self.git_dir}: {said}")
         return done.stdout
 
     def _environment(self) -> dict[str, str]:

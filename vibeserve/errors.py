@@ -10,6 +10,8 @@ VibeServeError
 `-- InfraError           5    the machine, not the candidate
     |-- MissingBaselineError   a required baseline is not installed
     |-- AgentInfraError        a model's API, not the agent: worth another try later
+    |-- StorageError           a disk is full or read-only: nothing is said about a candidate, nothing is lost
+    |-- VersionError           a document of another schema_version
     |-- ServerError            a server did not start, died or hung; carries its log tail
     `-- WeightsError           the model's files could not be had
 """
@@ -103,6 +105,20 @@ class AgentInfraError(InfraError):
         self.retry_after_s = retry_after_s
         self.is_lasting = is_lasting
         super().__init__(message)
+
+
+class StorageError(InfraError):
+    """A disk is full, or takes nothing. What was being done did not happen; it is done again by the same command."""
+
+
+class VersionError(InfraError):
+    """A document that another version of VibeServe wrote, in a form that this one does not read."""
+
+    def __init__(self, path: object, *, found: object, known: object) -> None:
+        super().__init__(
+            f"{path} has schema_version {found}; this version of VibeServe reads {known}\n"
+            "next: use the version that wrote it, or move the file away to have it made anew"
+        )
 
 
 class ServerError(InfraError):

@@ -259,7 +259,7 @@ def test_the_generator_joins_the_network_of_its_server() -> None:
         inside = session(
             server,
             requests=requests(num=4),
-            join=lambda argv: [sys.executable, str(join_program), str(server.pid), "-", "--", *argv],
+            join=lambda argv: [sys.executable, str(join_program), str(server.pid), "-", str(os.getpid()), "--", *argv],
         )
         outside = session(server, requests=requests(num=2))
         for load in (inside, outside):

@@ -14,6 +14,7 @@ ELSEWHERE: dict[str, str] = {
     "accuracy/trial.py:_requests": "tests/test_late_refusals.py",
     "agents/clients/template.py:recipe_of": "tests/agents/clients/test_client_templates.py",
     "agents/clients/template.py:recipe_of#2": "tests/agents/clients/test_client_templates.py",
+    "crash_loop/command.py:main": "tests/crash_loop/test_crash_loop.py",
     "loopback/command.py:main": "tests/loopback/test_agents_loopback.py",
     "plan/digests.py:recording_digest": "tests/test_recordings.py",
     "recordings.py:read_recording": "tests/test_recordings.py",

@@ -41,9 +41,12 @@ class Project:
         paths = {"PYTHONPATH": str(self.tree), "VIBESERVE_CACHE": str(self.cache), "PYTHONDONTWRITEBYTECODE": "1"}
         return {**os.environ, **paths, **more}
 
+    def popen_argv(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "vibeserve.cli.main", *arguments]
+
     def popen(self, *arguments: str, **more: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "vibeserve.cli.main", *arguments], cwd=self.root, env=self.environment(**more),
+            self.popen_argv(*arguments), cwd=self.root, env=self.environment(**more),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 

@@ -59,8 +59,9 @@ def probe_server(
     with log.open("wb") as stream:
         try:
             done = subprocess.run(
-                argv, stdout=subprocess.PIPE, stderr=stream, env=environment, timeout=timeout_s + GRACE_S, check=False
-            )
+                argv, stdout=subprocess.PIPE, stderr=stream, env=environment, timeout=timeout_s + GRACE_S, check=False,
+                process_group=0,
+            )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise InfraError(f"the probes did not end in {timeout_s + GRACE_S:.0f} s; log: {log}") from error
     if done.returncode != 0:

@@ -53,13 +53,13 @@ def run_child(
     log = run_dir / f"{job.kind.value}.log"
     threads = {name: str(num_threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     environment = {**os.environ, **threads, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    argv = [sys.executable, "-m", "vibeserve.accuracy.rescorer", str(path)]
+    argv = [sys.executable, "-m", "vibeserve.accuracy.rescorer", str(path), "--parent", str(os.getpid())]
     argv += ["--cpus", ",".join(map(str, cpus))] if cpus else []
     with log.open("wb") as stream:
         try:
             done = subprocess.run(
                 argv, stdout=subprocess.PIPE, stderr=stream, stdin=subprocess.DEVNULL, env=environment,
-                timeout=timeout_s, check=False,
+                timeout=timeout_s, check=False, process_group=0,
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise InfraError(f"re-scoring did not finish in {timeout_s:.0f} s; log: {log}") from error

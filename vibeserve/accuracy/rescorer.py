@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from pathlib import Path
 from vibeserve.accuracy.documents import Answer, Job, JobKind, Problem, unpacked
 from vibeserve.accuracy.scoring import score_records
 from vibeserve.accuracy.trial import try_out
+from vibeserve.core.children import die_with_parent
 from vibeserve.core.documents import read_document, to_data
 from vibeserve.errors import SpecError
 from vibeserve.modalities import open_bundle
@@ -25,7 +27,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m vibeserve.accuracy.rescorer")
     parser.add_argument("job", type=Path)
     parser.add_argument("--cpus", default="")
+    parser.add_argument("--parent", type=int, default=os.getppid(), help="process that this one ends with")
     options = parser.parse_args(argv)
+    die_with_parent(options.parent, number=signal.SIGKILL)
     if options.cpus:
         os.sched_setaffinity(0, [int(cpu) for cpu in options.cpus.split(",")])
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from vibeserve.build.graph import Step, StepContext, StepOutcome, StepResult, StepState, order_steps
 from vibeserve.build.stamps import Stamp, make_stamp, read_stamp, what_changed, write_stamp
 from vibeserve.core.documents import canonical_json, digest_of
+from vibeserve.core.signals import stop_if_asked
+from vibeserve.core.storage import refuse_full_disk
 from vibeserve.errors import InfraError, VibeServeError
 from vibeserve.progress import Progress
 
@@ -28,8 +30,8 @@ def execute(
     """Bring every step (or `until` and what it needs) up to date; returns the outcomes by name.
 
     Stamps lie in `state_dir/steps/<name>/`. When a step fails with a `VibeServeError` its dependants are skipped, what
-    does not depend on it still runs, and the first error is raised at the end. Raises `InfraError` when another process
-    is building in the same `state_dir`.
+    does not depend on it still runs, and the first error is raised at the end; StorageError at once where the disk is
+    full. Raises `InfraError` when another process is building in the same `state_dir`.
     """
     order = order_steps(steps, until=until)
     with _lock(state_dir):
@@ -49,6 +51,7 @@ class GraphRun:
         from invoke.context import Context
 
         for step in order:
+            stop_if_asked()
             failed = [name for name in step.deps if name not in self._outcomes]
             if failed:
                 self._tell(step, StepState.SKIPPED, detail=f"needs {', '.join(failed)}")
@@ -56,6 +59,7 @@ class GraphRun:
             try:
                 self._outcomes[step.name] = self.to_task(step)(Context())
             except VibeServeError as error:
+                refuse_full_disk(self._state_dir)  # whatever failed, that is why, and the next step would fail, too
                 self._error = self._error or error
         if self._error:
             raise self._error

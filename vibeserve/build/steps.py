@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from vibeserve.accuracy import refuse_unproven, try_faults
 from vibeserve.agents import PlannerAgent
@@ -13,11 +14,13 @@ from vibeserve.artifact import Contents, package
 from vibeserve.benchmark import RealClock, headroom
 from vibeserve.benchmark.environment import environment, read_machine
 from vibeserve.build.graph import Step, StepContext, StepResult
+from vibeserve.build.kept import KeptCertification, read_kept
 from vibeserve.build.manifests import make_manifest, round_records
 from vibeserve.build.runs import Run, certify_estimate_s
 from vibeserve.certification import Certification, Certifier, certify_extent
 from vibeserve.control import Phase, Site
-from vibeserve.core.documents import from_data, to_data
+from vibeserve.core.documents import from_data, to_data, write_document
+from vibeserve.journal import Journal
 from vibeserve.lease import Lease
 from vibeserve.modalities import bundle_ref
 from vibeserve.plan import plan_document
@@ -132,7 +135,7 @@ class Bodies:
         run.search_until_s = run.started_s + spec.budget.wall_s - spent_s - kept_s
         search = self._replayed(team) if spec.agents.backend == "replay" else self._searched(team, planner)
         assert search.incumbent is not None
-        run.journal.append("synthesized", {"winner": search.incumbent.candidate.candidate_id})
+        _append_once(run.journal, "synthesized", {"winner": search.incumbent.candidate.candidate_id})
         return StepResult(document={"winner": to_data(search.incumbent), "num_rounds": len(search.entries)})
 
     def _searched(self, team: Team, planner: PlannerAgent) -> Search:
@@ -152,8 +155,19 @@ class Bodies:
         return replay(team, recording, folder=folder, journal=self._run.journal)
 
     def certify(self, context: StepContext) -> StepResult:
+        """Measured once: what an earlier process of the run certified for the same inputs is taken as it was."""
         run = self._run
         self._safe_point()
+        kept = context.work_dir / "certified.json"
+        found = read_kept(kept, key=context.key)
+        if found is None:
+            found = self._certified(context)
+            write_document(kept, found)
+        _append_once(run.journal, "certified", found.event)
+        return StepResult(document=found.result)
+
+    def _certified(self, context: StepContext) -> KeptCertification:
+        run = self._run
         bench = run.bench("certify")
         winner = from_data(Checkpoint, context.upstream["synthesize"].document["winner"])
         rivals, skipped = load_rivals(bench, context.upstream["baselines"].document)
@@ -167,10 +181,8 @@ class Bodies:
             run.plan, facts=run.facts, before=before, after=read_machine(), sandbox_tier=bench.tier.value
         )
         verdict = result.verdict
-        run.journal.append(
-            "certified", {"passed": verdict.passed, "accuracy": verdict.accuracy, "environment": to_data(seen)}
-        )
-        return StepResult(document=to_data(result))
+        event = {"passed": verdict.passed, "accuracy": verdict.accuracy, "environment": to_data(seen)}
+        return KeptCertification(key=context.key, result=to_data(result), event=to_data(event))
 
     def _safe_point(self) -> None:
         """What people asked since the search ended; a pause holds here."""
@@ -198,6 +210,13 @@ class Bodies:
         )  # fmt: skip
         packaged = package(contents, out_dir=run.project / run.plan.spec.out_dir, journal=run.journal)
         return StepResult(document={"path": str(packaged.path), "sha256sums": packaged.sums_digest})
+
+
+def _append_once(journal: Journal, kind: str, data: Any) -> None:
+    """Not again where a process that was killed behind it has said the same."""
+    last = journal.last(kind)
+    if last is None or last.data != data:
+        journal.append(kind, data)
 
 
 def fresh_folder(path: Path) -> Path:

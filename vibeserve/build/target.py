@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from vibeserve.artifact import read_manifest, verify_bytes
 from vibeserve.baselines.presence import goal_texts, with_presence
@@ -20,6 +22,7 @@ from vibeserve.config.targets import project_root
 from vibeserve.contract import absent_text
 from vibeserve.core.manifest import BaselineValue, GoalResult, Intervention, Manifest, Selection
 from vibeserve.core.paths import data_dir, lease_dir
+from vibeserve.core.storage import refuse_full_disk
 from vibeserve.errors import GoalMissedError, RefusedError
 from vibeserve.hardware import HardwareFacts, probe
 from vibeserve.hosts import get_host
@@ -31,6 +34,12 @@ from vibeserve.planning import calibration_text
 from vibeserve.progress import Progress
 from vibeserve.skills import load_skills
 from vibeserve.spec import Spec
+
+
+class Hold(Protocol):
+    """Holds a run for one process (`lease.own_run`)."""
+
+    def __call__(self, folder: Path, *, run: str, progress: Progress) -> AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,13 +62,14 @@ class RunSummary:
         return "\n".join([*describe(self.manifest), *search, *cost, *ends])
 
 
-def run_target(spec: Spec, *, progress: Progress) -> RunSummary:
+def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSummary:
     """Build the artifact of `spec` below the repository's root, else the working directory; a run that was interrupted
     goes on where it was.
 
-    A second process with the same plan waits for the first one and reports what that left. Raises RefusedError when the
-    result is not certified (the artifact is written all the same), GoalMissedError when a goal is missed and the spec
-    requires it, BudgetError when the wall time cannot hold what the level measures, and the typed errors of the steps.
+    A second process with the same plan is refused (InfraError); with `hold=await_run`, as in a sweep, it waits for the
+    first one and reports what that left. Raises RefusedError when the result is not certified (the artifact is written
+    all the same), GoalMissedError when a goal is missed and the spec requires it, BudgetError when the wall time cannot
+    hold what the level measures, and the typed errors of the steps.
     """
     facts, project = probe(), project_root()
     plan = with_presence(compile_unmeasured(spec, facts=facts, hosts=configured_hosts(project)))
@@ -69,10 +79,9 @@ def run_target(spec: Spec, *, progress: Progress) -> RunSummary:
     refuse_short_budget(plan)
     load_skills(data_dir("skills"))  # a library that is not valid ends the run here, before anything is spent
     folder = run_folder(project, plan)
-    lease = DeviceLease(
-        devices_of(plan.spec.hardware, facts), root=lease_dir(), run=run_id_of(plan), progress=progress
-    )
-    with own_run(folder, run=run_id_of(plan), progress=progress):
+    lease = DeviceLease(devices_of(plan.spec.hardware, facts), root=lease_dir(), run=run_id_of(plan), progress=progress)
+    refuse_full_disk(project)
+    with hold(folder, run=run_id_of(plan), progress=progress):
         with Journal.open(folder / "journal.jsonl") as journal:
             started_s = lease.monotonic()
             bandwidth = _journal_start(journal, plan, facts=facts, lease=lease)
@@ -118,7 +127,9 @@ def _journal_start(journal: Journal, plan: Plan, *, facts: HardwareFacts, lease:
         is_disturbed = bool(opened.data.get("is_bandwidth_disturbed", False))
         found = Bandwidth(gb_s=float(opened.data["bandwidth_gb_s"]), is_disturbed=is_disturbed)
     tier = get_host(spec.host).resolve_tier(spec.sandbox.tier, allow_none=spec.sandbox.allow_none)
-    journal.append("tier", tier.value)
+    chosen = journal.last("tier")
+    if chosen is None or chosen.data != tier.value:
+        journal.append("tier", tier.value)
     return found
 
 

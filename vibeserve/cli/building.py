@@ -12,7 +12,7 @@ from vibeserve.config.compose import placing
 from vibeserve.config.sweep import ask_hydra, is_question, is_sweep
 from vibeserve.config.words import unknown
 from vibeserve.core.documents import to_data
-from vibeserve.core.signals import terminable
+from vibeserve.core.signals import finishing, terminable
 from vibeserve.errors import SpecError
 from vibeserve.progress import make_progress
 
@@ -47,7 +47,7 @@ def _build(spec: Spec, *, is_json: bool) -> int:
     """Run the target; text mode prints `str(summary)`, JSON mode the summary as the last line."""
     from vibeserve.build import run_target
 
-    with terminable():
+    with terminable(), finishing():
         summary = run_target(spec, progress=make_progress(is_json=is_json))
     write(json.dumps(to_data(summary)) if is_json else str(summary))
     return 0

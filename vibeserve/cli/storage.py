@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 from vibeserve.core.paths import cache_dir, lease_dir
+from vibeserve.core.storage import FULL, TAKES_NOTHING, free_text
 from vibeserve.errors import InfraError
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
 HOLDS = {"VIBESERVE_CACHE": "models, peers and builds", "VIBESERVE_LEASES": "the leases of this machine's devices"}
 NO_FOLDER = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST)
 
@@ -23,8 +23,9 @@ def storage_error(error: OSError) -> InfraError | None:
     path = Path(os.fsdecode(error.filename)).absolute() if isinstance(error.filename, str | bytes) else None
     configured = _configured(path)
     why = error.strerror or str(error)
-    if error.errno in FULL or error.errno == errno.EROFS:
-        return _named(path, why=why, configured=configured)
+    if error.errno in TAKES_NOTHING:
+        space = free_text(path) if path is not None and error.errno in FULL else ""
+        return _named(path, why=f"{why}{space}", configured=configured)
     # EPERM with a file's name: an immutable folder, or a file system of the kernel's; the superuser gets it as well
     if path is not None and error.errno == errno.EPERM:
         return _named(path, why=why, configured=configured)

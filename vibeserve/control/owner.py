@@ -22,9 +22,10 @@ from vibeserve.control.offer import announce, offer_in, offer_of
 from vibeserve.control.proposals import persons_proposal
 from vibeserve.control.requests import CONTROL, Request, waiting
 from vibeserve.control.shapes import shape_problem, told
-from vibeserve.control.site import Site
+from vibeserve.control.site import Phase, Site
 from vibeserve.control.state import CONTROL_EVENT, Handled, SteeringState, steered_spec, steering_of
 from vibeserve.core.nouns import Proposal
+from vibeserve.core.signals import stop_if_asked
 from vibeserve.journal import Journal
 from vibeserve.planning import ItemState, PlanningBook
 from vibeserve.progress import Progress, QuietProgress
@@ -82,14 +83,20 @@ class Steering:
         return bool(waiting(self.folder, handled=self.state.handled))
 
     def safe_point(self, site: Site) -> None:
-        """Handle what waits; while the run is paused, wait for more. A pause holds no device and uses up no time."""
+        """Handle what waits; while the run is paused, wait for more. A pause holds no device and uses up no time.
+
+        KeyboardInterrupt, where no attempt is under way, when a SIGINT asked for an end.
+        """
         self._handle_waiting(site)
+        if site.phase is not Phase.ATTEMPT:
+            stop_if_asked()  # between two attempts the round is under way
         if not self.state.paused:
             return
         self._progress.event("control", f"paused by {self.state.paused}; `vibeserve steer resume` goes on")
         with self._aside():
             while self.state.paused:
                 self._sleep(POLL_S)
+                stop_if_asked()
                 self._handle_waiting(site)
         self._progress.event("control", self.state.stopped or "goes on")
 

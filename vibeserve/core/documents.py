@@ -15,6 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
+from vibeserve.errors import VersionError
+
 T = TypeVar("T")
 
 
@@ -107,6 +109,11 @@ def write_text_atomic(path: Path, text: str) -> None:
         # mkstemp creates 0600; documents are as readable as any other file of the tree
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
+    except OSError as error:
+        Path(temporary).unlink(missing_ok=True)
+        if error.filename is None:
+            error.filename = str(path)  # a full disk is told of by the write, which knows no name
+        raise
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -118,5 +125,9 @@ def write_document(path: Path, value: Any) -> None:
 
 
 def read_document(path: Path, cls: type[T]) -> T:
-    """Read the document that `write_document` wrote."""
-    return from_data(cls, json.loads(path.read_text(encoding="utf-8")))
+    """Read the document that `write_document` wrote. VersionError for one of another `schema_version`."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    known = getattr(cls, "schema_version", None)
+    if known is not None and isinstance(data, dict) and data.get("schema_version", known) != known:
+        raise VersionError(path, found=data["schema_version"], known=known)
+    return from_data(cls, data)

@@ -65,6 +65,12 @@ class Owner:
             return not self.is_alive
         return self.host == socket.gethostname() and self.boot_id != tree.boot_id()
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """On another machine: neither its pid nor its locks can be looked up from here. A container of this machine is
+        not, whatever its host's name."""
+        return self.boot_id != tree.boot_id() and self.host != socket.gethostname()
+
     def __str__(self) -> str:
         where = "" if self.host == socket.gethostname() else f" on {self.host}"
         return f"run {self.run}, pid {self.pid}{where}, since {clock_text(self.since_s)}"

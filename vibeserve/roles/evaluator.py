@@ -78,7 +78,8 @@ class Evaluator:
         for entrant in entrants:
             # they may have to wait for the device, and must not use it meanwhile
             entrant.server.pause()
-        with self._bench.lease.exclusive(f"windows of {', '.join(entrant.name for entrant in entrants)}"):
+        what = f"windows of {', '.join(entrant.name for entrant in entrants)}"
+        with self._bench.lease.exclusive(what), self._bench.spent.on("load"):
             return self._compare(
                 entrants, load=load, pool=pool, seed=seed, num_pairs=num_pairs, window_s=window_s, warmup_s=warmup_s,
                 profiled=profiled,

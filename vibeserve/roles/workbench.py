@@ -145,10 +145,12 @@ class Workbench:
     def start(self, launch: Launch) -> Server:
         """Start any server, candidate or baseline, on the same cores behind the same wall."""
         with self.spent.on("start"):
-            return start_server(
+            server = start_server(
                 launch, host=self.host, tier=self.tier, cpus=self.plan.engine_cpus, threads=self.plan.threads,
                 run_dir=self.run_dir, resources=self.resources,
             )  # fmt: skip
+        server.spent = self.spent
+        return server
 
     def session(
         self,
@@ -215,8 +217,9 @@ class Workbench:
         joined = self.host.join_argv(server.process, argv, cpus=self.plan.client_cpus)
         try:
             done = subprocess.run(
-                joined, capture_output=True, text=True, errors="replace", check=False, timeout=FETCH_LIMIT_S
-            )
+                joined, capture_output=True, text=True, errors="replace", check=False, timeout=FETCH_LIMIT_S,
+                process_group=0,
+            )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             detail = f"GET {path} was not answered whole in {FETCH_LIMIT_S:g} s"
             raise ServerError(server.name, outcome="timed_out", detail=detail, log_tail=server.log_tail()) from error

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vibeserve.agents import Explanation, Implementation, PlanningState
 from vibeserve.core.nouns import Outcome, Proposal, Refusal, RefusedAttempt, Round, Verdict
+from vibeserve.core.storage import refuse_full_disk
 from vibeserve.errors import (
     AgentInfraError,
     ContractError,
@@ -15,6 +16,7 @@ from vibeserve.errors import (
     RefusedError,
     ServerError,
     SpecError,
+    StorageError,
     VibeServeError,
 )
 from vibeserve.rounds.measuring import judge_and_measure
@@ -31,8 +33,9 @@ def run_round(
     Before another attempt `why_ends` is asked, with the refused one's record, whether there shall be one.
     Never raises for what a candidate does; infrastructure failures become `infra`. ContractError where a file of the
     target's folder fails, AgentInfraError and AgentCapError where an agent cannot be asked: then the round did not
-    happen.
+    happen; so does StorageError where the disk is full.
     """
+    refuse_full_disk(team.bench.run_dir)
     started_s = team.monotonic()
     earlier: list[Round] = []
     current = proposal
@@ -126,9 +129,10 @@ def _attempt(
         proposal, offered = offer(team, proposal, given=given)
         record = replace(record, proposal=proposal, candidate=offered.candidate)
         return judge_and_measure(team, offered, record=record, incumbent=incumbent, name=name, seed_floor=seed_floor)
-    except (ContractError, AgentInfraError):
-        raise  # broken files of the target, a model's API that fails: neither says anything about a candidate
+    except (ContractError, AgentInfraError, StorageError):
+        raise  # broken files of the target, a model's API that fails, a full disk: none says anything about a candidate
     except (InfraError, RefusedError, SpecError) as error:
+        refuse_full_disk(team.bench.run_dir)  # a server may have died of it
         return RoundResult(record=_failed(record, error, incumbent=incumbent))
 
 

@@ -1,8 +1,9 @@
-"""`python join.py PID CPUS -- ARGV...`: run ARGV inside the network namespace of process PID.
+"""`python join.py PID CPUS PARENT -- ARGV...`: run ARGV inside the network namespace of process PID.
 
 A child program: standard library only, run by path, replaced by ARGV. The mount namespace stays the caller's, so the
 load generator sees the evaluator's files while its sockets live where the walled server's do. PID 0 joins nothing;
-CPUS is a comma-separated list, or `-` to keep the affinity. Exit 125 when the namespace cannot be joined.
+CPUS is a comma-separated list, or `-` to keep the affinity. ARGV is killed when PARENT (its thread that started this
+program) ends: a poll of a server that is gone would never end. Exit 125 when the namespace cannot be joined.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import signal
 import sys
 
+_PR_SET_PDEATHSIG = 1  # kept across execve
 _CLONE_NEWNET = 0x40000000
 _CLONE_NEWUSER = 0x10000000
 _NS_GET_USERNS = 0xB701  # ioctl_ns(2): the user namespace that owns this namespace
@@ -40,8 +43,11 @@ def enter_network(pid: int) -> None:
 
 def main(arguments: list[str]) -> None:
     separator = arguments.index("--")
-    pid, cpus = arguments[:separator]
+    pid, cpus, parent = arguments[:separator]
     argv = arguments[separator + 1 :]
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent):
+        sys.exit(128 + signal.SIGKILL)
     try:
         if pid != "0":
             enter_network(int(pid))

@@ -202,12 +202,13 @@ def finish(process: Process, *, timeout_s: float) -> Finished:
 def join_argv(process: Process, argv: Sequence[str], *, cpus: Sequence[int] = ()) -> list[str]:
     """Command line that runs `argv`, a child of ours, inside the network of `process` and on `cpus`.
 
-    The child keeps our mount namespace and is not walled. Without an own network namespace only the CPUs are set.
+    The child keeps our mount namespace and is not walled. Without an own network namespace only the CPUs are set. It is
+    started by this process, and killed when the thread that starts it ends.
     """
     script = Path(__file__).with_name("join.py")
     where = "0" if process.network_pid is None else str(process.network_pid)
     on = ",".join(str(cpu) for cpu in cpus) or "-"
-    return [sys.executable, "-I", "-S", str(script), where, on, "--", *argv]
+    return [sys.executable, "-I", "-S", str(script), where, on, str(os.getpid()), "--", *argv]
 
 
 def start_ticks_of(pid: int) -> int:

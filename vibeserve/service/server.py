@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from vibeserve.core.spent import Spent
 from vibeserve.errors import ServerError
 from vibeserve.hosts import Host
 from vibeserve.sandbox import Leftover, Process, Resources, Wall, forget_process
@@ -40,6 +41,8 @@ class Server:
     canary: Canary
     leftovers: tuple[Leftover, ...] | None = None
     """what should not have been there, known once it is stopped"""
+    spent: Spent = field(default_factory=Spent)
+    """what its stop is booked on"""
 
     @property
     def network_pid(self) -> int | None:
@@ -77,6 +80,10 @@ class Server:
 
     def stop(self, *, drain_s: float = 10.0) -> bool:
         """SIGTERM, wait at most `drain_s` seconds, then kill the whole tree. True when it ended by itself."""
+        with self.spent.on("stop"):
+            return self._stop(drain_s)
+
+    def _stop(self, drain_s: float) -> bool:
         found = foreign_listeners(self.process, self.wall)
         self.process.terminate()
         drained = self.process.wait(drain_s) is not None
@@ -176,8 +183,9 @@ def _await_ready(server: Server, launch: Launch, *, host: Host, port: int) -> No
     argv = [sys.executable, "-I", "-S", str(script), LOOPBACK, str(port), launch.ready_path, str(_POLL_INTERVAL_S)]
     deadline = time.monotonic() + launch.ready_timeout_s
     poller = subprocess.Popen(
-        host.join_argv(server.process, argv), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+        host.join_argv(server.process, argv), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+        process_group=0,
+    )  # fmt: skip
     try:
         while True:
             code = server.poll()

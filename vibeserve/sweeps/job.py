@@ -36,6 +36,7 @@ def run(overrides: tuple[str, ...], *, progress: JsonProgress) -> JobResult:
     from vibeserve.config import compose_spec
     from vibeserve.config.targets import project_root
     from vibeserve.hardware import probe
+    from vibeserve.lease import await_run
     from vibeserve.plan.unmeasured import compile_unmeasured
 
     project = project_root()
@@ -50,7 +51,7 @@ def run(overrides: tuple[str, ...], *, progress: JsonProgress) -> JobResult:
         if is_present:
             report_run(plan, spec=spec, project=project)
         else:
-            run_target(spec, progress=progress)
+            run_target(spec, progress=progress, hold=await_run)
     except VibeServeError as error:
         code, text = error.exit_code, str(error)
     artifact = artifact_of(plan, project=project)

@@ -69,6 +69,8 @@ class Answered:
     turn: ModelTurn
     usage: AgentUsage
     is_estimate: bool
+    recorded_index: int = -1
+    """which of the call's answered requests it was, where a killed process had asked it; -1 = it was asked now"""
 
 
 class ModelClient:
@@ -86,13 +88,18 @@ class ModelClient:
         log: ExchangeLog, note: Callable[[str], None],
     ) -> Answered | Failure:  # fmt: skip
         """The next answer. A failure is returned where the call can end or go on in another way, and raised as
-        AgentInfraError where the caller has to wait or to give up. `check` is called before every request."""
+        AgentInfraError where the caller has to wait or to give up. `check` is called before every request.
+
+        What a killed process of this run was answered to the same request is not asked, nor paid, again.
+        """
         while True:
-            check()
             dialect = self._wire.dialect
             body = dialect.body(conversation, asked)
             taken = {key: value for key, value in body.items() if key not in self._wire.refused}
-            answer = self._exchange(dialect, taken, left_s=left_s, log=log)
+            answer: Answered | Failure | None = self._answered_before(dialect, taken, log=log)
+            if answer is None:
+                check()
+                answer = self._exchange(dialect, taken, left_s=left_s, log=log)
             if isinstance(answer, Answered):
                 self._wire.is_settled = True
                 return answer
@@ -119,6 +126,13 @@ class ModelClient:
         tried = "neither Responses nor Chat Completions" if self._wire.declared == "auto" else f"no {dialect.path}"
         hint = f"next: look at agents.base_url ({self._url}), which must end before {dialect.path}, and at agents.api"
         raise replace(failure, text=f"{failure.text}\nthe server has {tried}\n{hint}").error()
+
+    def _answered_before(self, dialect: Dialect, body: dict[str, Any], *, log: ExchangeLog) -> Answered | None:
+        known = log.take(body)
+        if known is None:
+            return None
+        answer = self._understood(known.answer, dialect, body, url=self._url + dialect.path)
+        return replace(answer, recorded_index=known.index) if isinstance(answer, Answered) else None
 
     def _exchange(
         self, dialect: Dialect, body: dict[str, Any], *, left_s: Callable[[], float], log: ExchangeLog
@@ -165,16 +179,19 @@ class ModelClient:
         except ValueError:
             head = clean(response.text[:200], key=self._key)
             return head, status, Failure(kind=Kind.API, text=f"{url} answered {status} with what is no JSON: {head!r}")
+        return data, status, self._understood(data, dialect, body, url=url)
+
+    def _understood(self, data: Any, dialect: Dialect, body: dict[str, Any], *, url: str) -> Answered | Failure:
         failed = reported_failure(data, url=url)
         if failed is not None:
-            return data, status, failed
+            return failed
         try:
             turn = dialect.turn(data)
         except NoAnswerError as error:
-            return data, status, Failure(kind=Kind.API, text=f"{url}: no answer of the {dialect.name} API: {error}")
+            return Failure(kind=Kind.API, text=f"{url}: no answer of the {dialect.name} API: {error}")
         if turn.usage is not None:
-            return data, status, Answered(turn=turn, usage=turn.usage, is_estimate=False)
-        return data, status, Answered(turn=turn, usage=estimated_usage(body, turn), is_estimate=True)
+            return Answered(turn=turn, usage=turn.usage, is_estimate=False)
+        return Answered(turn=turn, usage=estimated_usage(body, turn), is_estimate=True)
 
 
 def estimated_usage(body: dict[str, Any], turn: ModelTurn) -> AgentUsage:

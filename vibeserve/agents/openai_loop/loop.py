@@ -105,6 +105,11 @@ class Loop:
         return self._heard(answer.turn)
 
     def _count(self, answer: Answered) -> None:
+        """One more answered request. One that a killed process was answered is counted where that did not get to it."""
+        paid = [spend for spend in self.ledger.of(key=self.request.key) if spend.backend == BACKEND]
+        if 0 <= answer.recorded_index < len(paid):
+            self.state.spends.append(paid[answer.recorded_index])
+            return
         spend = self.ledger.add(
             role=self.request.role, key=self.request.key, backend=BACKEND, model=self.asked.model, usage=answer.usage,
             is_estimate=answer.is_estimate,

@@ -1,0 +1,1 @@
+"""Measurements of the product itself. Run from the root of a checkout."""
