@@ -8,6 +8,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from vibeserve.artifact.claims import ClaimState
+from vibeserve.artifact.consistency import CONTRADICTION
+from vibeserve.artifact.pages import REASON_CLASS
 from vibeserve.artifact.signature import SignatureState
 from vibeserve.core.nouns import Refusal
 
@@ -50,7 +52,12 @@ def checks_of(done: Verification) -> list[Check]:
 
 def _bytes(done: Verification) -> Iterator[Check]:
     wrong = [reason for reason in done.reasons if done.manifest is None]
+    other_bytes = [reason for reason in wrong if reason.reason_class not in (CONTRADICTION, REASON_CLASS)]
     yield _check("bytes", "files", [reason for reason in wrong if reason.reason_class == "digest_mismatch"])
+    for name, reason_class in (("documents", CONTRADICTION), ("pages", REASON_CLASS)):
+        own = [reason for reason in wrong if reason.reason_class == reason_class]
+        is_read = done.manifest is not None or not other_bytes
+        yield _check("bytes", name, own, skipped="" if is_read else "the bytes prove nothing")
     origin = [reason for reason in wrong if reason.reason_class == "other_origin"]
     yield _check("bytes", "origin", origin, skipped="" if done.has_origin else "no --expect DIGEST was given")
     signed = [reason for reason in wrong if reason.gate == "signature"]

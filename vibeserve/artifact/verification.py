@@ -10,9 +10,11 @@ from typing import Any
 
 from vibeserve.artifact.checks import checks_of
 from vibeserve.artifact.claims import MAX_REGRESSION, Claim, ClaimState, claim_refusals, judge_claims, overall
+from vibeserve.artifact.consistency import contradictions
 from vibeserve.artifact.integrity import verify_bytes
 from vibeserve.artifact.manifest import read_manifest, to_json_data
 from vibeserve.artifact.open import read_golden_seeds
+from vibeserve.artifact.pages import page_refusals
 from vibeserve.artifact.signature import Signature, SignatureState, check_signature, signature_refusals
 from vibeserve.core.manifest import Manifest, VerifyResult
 from vibeserve.core.nouns import Refusal
@@ -131,10 +133,13 @@ def _check_bytes(artifact: Path, *, origin: Origin) -> Verification:
     refusals = verify_bytes(artifact, expect=origin.expect)
     signature = check_signature(artifact, allowed_signers=origin.allowed_signers)
     refusals += signature_refusals(signature, is_required=origin.is_signature_required)
+    manifest = None if refusals else read_manifest(artifact)
+    if manifest is not None:
+        refusals = [*contradictions(artifact, manifest), *page_refusals(artifact, manifest)]
     done = Verification(
         level="bytes", reasons=tuple(refusals), signature=signature, has_origin=origin.expect is not None
     )
-    return done if refusals else replace(done, manifest=read_manifest(artifact))
+    return done if refusals else replace(done, manifest=manifest)
 
 
 def _with_claims(done: Verification, *, manifest: Manifest, result: VerifyResult) -> Verification:
