@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,8 +167,24 @@ def test_a_claim_that_holds(packaged: Packaged) -> None:
     done = machine.verify(packaged.path)
     assert machine.calls == ["identity", "performance"]
     assert (done.status, done.exit_code, done.performance) == ("certified", 0, ClaimState.HOLDS)
-    assert "output_throughput c8 against transformers_cb: 1.71x [1.66, 1.78], claim 1.66x holds" in done.line
+    assert "output_throughput c8 against transformers_cb: 1.71x [1.66, 1.78], claim 1.71x holds" in done.line
     assert "\n" not in done.line
+
+
+def test_a_claim_whose_baseline_is_not_here_holds_in_part(tmp_path: Path) -> None:
+    metric = sample_metric("output_throughput")
+    vllm = replace(metric.baselines[0], name="vllm")
+    headline = replace(metric, baselines=(metric.baselines[0], vllm))
+    packaged = package_sample(tmp_path, sample_manifest(metrics=(headline,)))
+    done = Machine().verify(packaged.path)
+    assert (done.status, done.exit_code, done.performance) == ("certified", 0, ClaimState.HOLDS_IN_PART)
+    assert "against vllm: claim 1.71x not measured again; " in done.line
+    assert done.line.endswith(
+        "performance: holds where it was measured; not measured again: output_throughput c8 against vllm"
+    )
+    data = verification_data(done)
+    assert data["performance"] == "holds_in_part" and data["claims"][1]["ratio"] is None
+    assert [check["state"] for check in data["checks"] if "against vllm" in check["name"]] == ["skipped"]
 
 
 def test_a_claim_that_does_not(packaged: Packaged) -> None:

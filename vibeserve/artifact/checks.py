@@ -99,8 +99,9 @@ def _performance(done: Verification) -> Iterator[Check]:
     for claim in done.claims:
         name = f"{claim.metric} at {claim.load} against {claim.baseline} ({claim.precision})"
         own = [reason for reason in reasons if reason.text == claim.text]
-        yield _check("performance", name, own, note=claim.text)
-    if not done.claims:
+        skipped = claim.text if claim.state is ClaimState.NOT_MEASURED else ""
+        yield _check("performance", name, own, skipped=skipped, note=claim.text)
+    if all(claim.state is ClaimState.NOT_MEASURED for claim in done.claims):
         is_run = done.performance not in (ClaimState.NOT_RUN, ClaimState.NOT_COMPARABLE)
         why = f"{done.performance.value} {done.hardware_difference}".strip()
         yield _check("performance", "claim", reasons, skipped="" if is_run else why)
