@@ -61,6 +61,7 @@ CHANGES = [
     (replace_by_link, "runtime/runtime/model.py", "is a symbolic link"),
     (lambda root: (root / SUMS_NAME).unlink(), SUMS_NAME, "SHA256SUMS is missing"),
     (write(SUMS_NAME, "nonsense\n"), SUMS_NAME, "SHA256SUMS is malformed: line 1"),
+    (write(SUMS_NAME, "ab\r\n"), SUMS_NAME, "SHA256SUMS has line ends of Windows (CRLF): a transfer rewrote"),
     (write(SUMS_NAME, ""), SUMS_NAME, "SHA256SUMS is malformed: it is empty"),
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vibeserve.core.documents import digest_of, to_data
+from vibeserve.core.documents import digest_of, finite_data, to_data
 from vibeserve.core.manifest import Manifest
 
 CLAIMED = "claimed"
@@ -20,4 +20,4 @@ def claimed_fields(manifest: Manifest) -> dict[str, str]:
     """Digest of every field of the manifest, of `digests` those that packaging does not make."""
     fields: dict[str, Any] = to_data(manifest)
     fields["digests"] = {name: value for name, value in fields["digests"].items() if name not in PACKAGED_NAMES}
-    return {name: digest_of(value) for name, value in fields.items()}
+    return {name: digest_of(finite_data(value)) for name, value in fields.items()}
