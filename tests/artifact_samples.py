@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from vibeserve.artifact import Contents, Packaged, package
 from vibeserve.checkpoint import CheckpointStore
+from vibeserve.core.digests import framework_digest
+from vibeserve.core.documents import digest_of
 from vibeserve.core.manifest import (
     Authorship,
     BaselineValue,
@@ -19,7 +22,9 @@ from vibeserve.core.manifest import (
 )
 from vibeserve.core.nouns import Direction, Outcome, Proposal, RatioInterval, Refusal, Role, Verdict
 from vibeserve.journal import Journal
-from vibeserve.spec import Spec, TargetInfo
+from vibeserve.plan.compile import hashed_spec
+from vibeserve.results import goal_results
+from vibeserve.spec import Baseline, BaselineClass, Budget, Goal, Level, Load, Spec, TargetInfo
 
 
 def sample_metric(name: str, *, load: str = "c8", candidate: float = 120.0, peer: float = 70.0) -> MetricResult:
@@ -86,10 +91,63 @@ def sample_manifest(**changes: object) -> Manifest:
             sample_metric("output_throughput", load="c4", candidate=80.0, peer=60.0),
             sample_metric("tpot_p50", load="c4", candidate=0.04, peer=0.06),
         ),
-        "accuracy": {"top1_agreement": 0.994}, "candidates_tried": 3, "usage": {"wall_s": 300.0},
+        "accuracy": {"top1_agreement": 0.994}, "candidates_tried": 3,
+        "usage": {"wall_s": 300.0, "tokens": 0.0, "usd": 0.0},
         "digests": {"weights": "ab" * 32}, "rounds": sample_rounds(),
+        "provenance": {
+            "buildDefinition": {"resolvedDependencies": [{"name": "weights", "digest": {"sha256": "ab" * 32}}]}
+        },
     }  # fmt: skip
     return Manifest(**(fields | changes))  # type: ignore[arg-type]
+
+
+def sample_spec(manifest: Manifest) -> Spec:
+    """A spec that the sample's manifest could be of."""
+    baselines = {
+        base.name: Baseline(baseline_class=BaselineClass(base.baseline_class))
+        for metric in manifest.metrics
+        for base in metric.baselines
+    }
+    budget = Budget(level=Level(manifest.level))
+    return Spec(target=TargetInfo(name=manifest.target), baseline=baselines, budget=budget)
+
+
+def sample_plan(manifest: Manifest) -> dict[str, object]:
+    return {
+        "schema_version": 1, "plan_id": manifest.plan_id, "target": manifest.target,
+        "budget": {"level": manifest.level}, "digests": dict(manifest.digests),
+    }  # fmt: skip
+
+
+def package_own(folder: Path) -> Packaged:
+    """A sample that this very framework could have made: plan id, goals and pages follow from its documents."""
+    made = sample_manifest()
+    digests = {"weights": "ab" * 32, "framework": framework_digest(), "hardware": digest_of(made.hardware)}
+    spec = sample_spec(made)
+    spec.goals = [Goal(metric="output_throughput", load="c8", against="competent", min_ratio=1.5)]
+    spec.workload.loads = {name: Load(concurrency=int(name[1:])) for name in ("c4", "c8")}
+    spec.workload.headline_load = "c8"
+    spec.evaluation.loads = "all"
+    manifest = replace(
+        made, digests=digests, goals=goal_results(made.metrics, spec=spec),
+        plan_id=digest_of({"spec": hashed_spec(spec), "digests": digests})[:16],
+    )  # fmt: skip
+    return package_sample(folder, manifest, spec=spec)
+
+
+def write_journal(journal: Journal, manifest: Manifest) -> None:
+    """What a run of the sample would have journalled."""
+    journal.append("opened", {"target": manifest.target, "plan_id": manifest.plan_id})
+    journal.append("tier", manifest.sandbox_tier)
+    for entry in sample_rounds():
+        record = {
+            "number": entry.number, "outcome": entry.outcome, "reason": entry.reason, "seconds": entry.seconds,
+            "attempts": min(entry.number, 1), "proposal": entry.proposal,
+        }  # fmt: skip
+        journal.append("round", {"number": entry.number, "record": record})
+    passed = manifest.status == "certified"
+    figures = {"accuracy": manifest.accuracy, "environment": manifest.environment}
+    journal.append("certified", {"passed": passed, **figures})
 
 
 def sample_golden() -> Golden:
@@ -129,8 +187,8 @@ def sample_contents(
     entries = sample_rounds()
     return Contents(
         manifest=manifest or sample_manifest(),
-        spec=spec or Spec(target=TargetInfo(name="sample")),
-        plan={"schema_version": 1, "plan_id": "0123456789abcdef"},
+        spec=spec or sample_spec(manifest or sample_manifest()),
+        plan=sample_plan(manifest or sample_manifest()),
         workspace=workspace,
         rounds=tuple(
             RoundRecord(entry=entry, verdict=Verdict(checks=("lengths",)), measurements={"pairs": [1.8]})
@@ -144,5 +202,5 @@ def sample_contents(
 
 def package_sample(folder: Path, manifest: Manifest | None = None, *, spec: Spec | None = None) -> Packaged:
     with Journal.open(folder / "journal.jsonl") as journal:
-        journal.append("round", {"number": 0})
+        write_journal(journal, manifest or sample_manifest())
         return package(sample_contents(folder, manifest, spec=spec), out_dir=folder / "artifacts", journal=journal)

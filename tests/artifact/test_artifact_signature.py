@@ -91,7 +91,8 @@ def test_a_key_that_is_not_on_the_list_does_not_count(
     signers = allow(tmp_path / "signers", other=make_key(tmp_path / "other"))
     code, state, verdict = verified(signed.path, capsys, "--allowed-signers", str(signers))
     assert (code, state) == (3, "invalid")
-    assert "signature/invalid_signature: SHA256SUMS.sig is invalid: no key of signers made it" in verdict
+    assert "signature/invalid_signature: SHA256SUMS.sig is invalid: it was made by ED25519 key SHA256:" in verdict
+    assert "and no line of signers holds that key; next: ask the origin which key it signs with" in verdict
     assert verdict.endswith("nothing was started")
 
 
@@ -104,7 +105,39 @@ def test_a_rewritten_list_is_no_longer_the_signed_one(
     signers = allow(tmp_path / "signers", release=key)
     code, state, verdict = verified(signed.path, capsys, "--allowed-signers", str(signers))
     assert (code, state) == (3, "invalid")
-    assert "it is not one of this SHA256SUMS" in verdict
+    assert "it is not one of this SHA256SUMS, which was written after it was signed; next: fetch both again" in verdict
+
+
+@pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ('me@x valid-before="20200101" {key}', "line 2 of signers (me@x): key has expired: verify time "),
+        ('me@x valid-after="20990101" {key}', "line 2 of signers (me@x): key is not yet valid: verify time "),
+        (
+            'me@x namespaces="git" {key}',
+            "line 2 of signers (me@x): key is not permitted for use in signature namespace",
+        ),
+        ("me@x", "line 2 of signers (me@x) cannot be read: missing key; next: write it as you@example.org namespaces="),
+        (
+            'me@x wrong="1" {key}',
+            "line 2 of signers (me@x) cannot be read: bad options: unknown key option; next: write",
+        ),
+    ],
+)
+def test_a_signer_who_does_not_count_is_named_with_the_next_step(
+    signed: Packaged, key: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], line: str, fault: str
+) -> None:
+    signers = tmp_path / "signers"
+    signers.write_text("# of this test\n" + line.format(key=key.with_suffix(".pub").read_text()) + "\n")
+    code, state, verdict = verified(signed.path, capsys, "--allowed-signers", str(signers))
+    assert (code, state) == (3, "invalid")
+    assert f"SHA256SUMS.sig is invalid: {fault}" in verdict and "; next: " in verdict
+
+
+def test_what_is_no_signature_says_so(signed: Packaged, key: Path, tmp_path: Path) -> None:
+    (signed.path / "SHA256SUMS.sig").write_text("nonsense\n")
+    found = check_signature(signed.path, allowed_signers=allow(tmp_path / "signers", release=key))
+    assert found.detail.startswith("it is not one that `vibeserve sign` makes (")
 
 
 def test_a_signature_for_another_purpose_does_not_count(packaged: Packaged, key: Path, tmp_path: Path) -> None:

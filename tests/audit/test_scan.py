@@ -187,7 +187,7 @@ def test_replies_kept_by_prompt_are_refused(workspace: Path, source: str) -> Non
         "import socket\nlistener = socket.socket()\nlistener.bind(('127.0.0.1', 0))",
         "import torch\ntorch.backends.mkldnn.enabled = True",
         "'''Reads /etc/passwd? No: this is text for people.'''",
-        "import multiprocessing\nimport threading",
+        "import threading\nfrom concurrent.futures import ThreadPoolExecutor",
         "import os\npath = os.path\npath.join('a', 'b')",
         "import operator\nsorted(items, key=operator.attrgetter('index'))",
         "def f(self):\n    return getattr(self, name), self.__dict__",

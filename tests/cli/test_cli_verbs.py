@@ -10,6 +10,9 @@ import pytest
 
 from vibeserve.cli.main import main
 from vibeserve.cli.table import VERBS
+from vibeserve.core.paths import lease_dir
+from vibeserve.lease import Device, DeviceLease
+from vibeserve.progress import QuietProgress
 
 GPU_TARGET = """\
 defaults:
@@ -126,6 +129,25 @@ def test_doctor_reports_every_check(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(check["next"] for check in checks.values() if check["state"] == "missing")
     assert (code == 0) is report["ok"]
     assert report["hardware"]["cpu_model"]
+
+
+def test_doctor_measures_the_bandwidth_or_says_why_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("VIBESERVE_LEASES", str(tmp_path))
+    main(["doctor", "--json"])
+    hardware = json.loads(capsys.readouterr().out)["hardware"]
+    assert hardware["bandwidth_gb_s"] > 0.1
+    cpu = Device(name="cpu", title="the CPU")
+    hours = DeviceLease([cpu], root=lease_dir(), run="hours", progress=QuietProgress())
+    with hours.shared("certify"):
+        main(["doctor", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["hardware"]["bandwidth_gb_s"] is None
+    note = "not measured: the CPU is held by run hours (certify); vibeserve status"
+    assert report["hardware"]["bandwidth_note"] == note
+    (row,) = [check for check in report["checks"] if check["name"] == "bandwidth"]
+    assert (row["state"], row["detail"]) == ("warning", note)
 
 
 def test_doctor_misses_a_wall(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

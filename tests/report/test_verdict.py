@@ -136,3 +136,20 @@ def test_the_artifact_carries_it_and_the_command_prints_it(tmp_path: Path, capsy
     assert capsys.readouterr().out == page
     assert main([str(packaged.path), "--verdict", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == page
+
+
+def test_a_manifest_with_nothing_in_it_has_no_empty_cells() -> None:
+    nothing: dict[str, object] = dict.fromkeys(("goals", "authorship", "metrics", "not_run", "rounds"), ())
+    nothing |= {"accuracy": {}, "usage": {}, "digests": {}, "hardware": {}, "candidates_tried": 0}
+    empty = sample_manifest(**nothing, status="uncertified")
+    page = render_verdict(empty, seeds={})
+    assert not re.search(
+        r"\| *\|$|: *$|\bNone\b(?!:)|0 fresh", page.partition("## Who vouches")[0].replace("| | |\n", ""), re.MULTILINE
+    )
+    for line in (
+        "| traffic it was certified on | none |", "| hardware | not recorded |",
+        "- nothing is recorded: no headline was measured",
+    ):  # fmt: skip
+        assert line in page.splitlines()
+    html = render_report(empty)
+    assert "<p>Nothing was measured.</p>" in html and "<p>Nothing was recorded.</p>" in html

@@ -8,6 +8,8 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from vibeserve.artifact.claims import ClaimState
+from vibeserve.artifact.consistency import CONTRADICTION
+from vibeserve.artifact.pages import REASON_CLASS
 from vibeserve.artifact.signature import SignatureState
 from vibeserve.core.nouns import Refusal
 
@@ -50,7 +52,12 @@ def checks_of(done: Verification) -> list[Check]:
 
 def _bytes(done: Verification) -> Iterator[Check]:
     wrong = [reason for reason in done.reasons if done.manifest is None]
+    other_bytes = [reason for reason in wrong if reason.reason_class not in (CONTRADICTION, REASON_CLASS)]
     yield _check("bytes", "files", [reason for reason in wrong if reason.reason_class == "digest_mismatch"])
+    for name, reason_class in (("documents", CONTRADICTION), ("pages", REASON_CLASS)):
+        own = [reason for reason in wrong if reason.reason_class == reason_class]
+        is_read = done.manifest is not None or not other_bytes
+        yield _check("bytes", name, own, skipped="" if is_read else "the bytes prove nothing")
     origin = [reason for reason in wrong if reason.reason_class == "other_origin"]
     yield _check("bytes", "origin", origin, skipped="" if done.has_origin else "no --expect DIGEST was given")
     signed = [reason for reason in wrong if reason.gate == "signature"]
@@ -92,8 +99,9 @@ def _performance(done: Verification) -> Iterator[Check]:
     for claim in done.claims:
         name = f"{claim.metric} at {claim.load} against {claim.baseline} ({claim.precision})"
         own = [reason for reason in reasons if reason.text == claim.text]
-        yield _check("performance", name, own, note=claim.text)
-    if not done.claims:
+        skipped = claim.text if claim.state is ClaimState.NOT_MEASURED else ""
+        yield _check("performance", name, own, skipped=skipped, note=claim.text)
+    if all(claim.state is ClaimState.NOT_MEASURED for claim in done.claims):
         is_run = done.performance not in (ClaimState.NOT_RUN, ClaimState.NOT_COMPARABLE)
         why = f"{done.performance.value} {done.hardware_difference}".strip()
         yield _check("performance", "claim", reasons, skipped="" if is_run else why)

@@ -13,6 +13,11 @@ from vibeserve.core.nouns import Refusal
 
 DIGESTED_FOLDERS = ("runtime", "rounds", "golden", "contract", "recording")
 DIGESTED_FILES = ("spec.yaml", "plan.json", "journal.jsonl", "checkpoints.bundle")
+_CRLF = (
+    f"{SUMS_NAME} has line ends of Windows (CRLF): a transfer rewrote the artifact's text files (git with "
+    "core.autocrlf, FTP in text mode, an editor), so that no digest fits; next: transfer it again as it is, such as in "
+    "a tar file, or with `* -text` in .gitattributes"
+)
 _RUNTIME_LEFTOVERS = ("__pycache__", "build", ".pytest_cache")
 
 
@@ -32,6 +37,8 @@ def verify_bytes(artifact: Path, *, expect: str | None = None) -> list[Refusal]:
         digests = f"digest {found}, expected {expect.lower().removeprefix('sha256:')}"
         text = f"{SUMS_NAME} has {digests}: this is not the artifact that its origin published"
         refusals.append(replace(_refusal(SUMS_NAME, text), reason_class="other_origin"))
+    if b"\r" in sums_path.read_bytes():
+        return [*refusals, _refusal(SUMS_NAME, _CRLF)]
     try:
         sums = parse_sums(sums_path.read_text(encoding="utf-8"))
     except (SumsError, UnicodeDecodeError) as error:

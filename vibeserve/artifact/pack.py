@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from vibeserve.artifact.claimed import CLAIMED, claimed_fields
 from vibeserve.artifact.integrity import packaged_digests
 from vibeserve.artifact.manifest import to_json_data, write_manifest
 from vibeserve.artifact.sums import SUMS_NAME, render_sums
@@ -81,6 +82,7 @@ def package(contents: Contents, *, out_dir: Path, journal: Journal) -> Packaged:
     _remove_leftovers(target_dir, contents.manifest.plan_id)
     draft = Path(tempfile.mkdtemp(dir=target_dir, prefix=f".{contents.manifest.plan_id}.new-"))
     try:
+        _record_claim(contents, journal=journal)
         manifest = _write_contents(draft, contents, journal_path=journal.path)
         write_text_atomic(draft / SUMS_NAME, render_sums(draft))
         sums_digest = digest_file(draft / SUMS_NAME)
@@ -92,6 +94,12 @@ def package(contents: Contents, *, out_dir: Path, journal: Journal) -> Packaged:
     point_latest(target_dir, contents.manifest.plan_id)
     journal.append("packaged", {"path": str(final), "sha256sums": sums_digest})
     return Packaged(path=final, sums_digest=sums_digest, manifest=manifest)
+
+
+def _record_claim(contents: Contents, *, journal: Journal) -> None:
+    """What the manifest is about to say, for the journal's copy in the artifact: an edited manifest contradicts it."""
+    rounds = tuple(record.entry for record in contents.rounds)
+    journal.append(CLAIMED, {"fields": claimed_fields(replace(contents.manifest, rounds=rounds))})
 
 
 def point_latest(target_dir: Path, name: str) -> None:

@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vibeserve.arguments import VerbParser
+from vibeserve.artifact.consistency import contradictions
 from vibeserve.artifact.integrity import verify_bytes
+from vibeserve.artifact.manifest import read_manifest
 from vibeserve.artifact.open import resolve_artifact
+from vibeserve.artifact.pages import page_refusals
 from vibeserve.artifact.signature import sign
 from vibeserve.artifact.sums import SUMS_NAME
 from vibeserve.core.documents import digest_file
@@ -27,6 +30,9 @@ def main(argv: Sequence[str]) -> int:
         raise SpecError(f"sign: --key: no file {key}", hint="ssh-keygen -t ed25519 -f KEY makes one")
     artifact = resolve_artifact(Path(arguments.path))
     refusals = verify_bytes(artifact)
+    if not refusals:
+        manifest = read_manifest(artifact)
+        refusals = [*contradictions(artifact, manifest), *page_refusals(artifact, manifest)]
     if refusals:
         lines = "\n".join(f"  {refusal.text}" for refusal in refusals[:10])
         raise RefusedError(f"{artifact} is not signed: it is not what was packaged\n{lines}", reasons=refusals)

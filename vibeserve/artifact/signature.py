@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -19,6 +21,11 @@ from vibeserve.errors import InfraError, SpecError
 
 NAMESPACE = "vibeserve"
 """so that a signature made for another purpose does not count"""
+EXAMPLE_LINE = f'you@example.org namespaces="{NAMESPACE}" ssh-ed25519 AAAA...'
+_OF_THE_LIST = re.compile(
+    r".*?:(\d+): (key has expired.*|key is not yet valid.*|key is not permitted.*|missing key|bad .*)"
+)
+"""what ssh-keygen says of a line of the list"""
 
 
 class SignatureState(Enum):
@@ -63,18 +70,50 @@ def check_signature(artifact: Path, *, allowed_signers: Path | None) -> Signatur
     if allowed_signers is None:
         return Signature(state=SignatureState.UNCHECKED)
     common = ["-f", str(allowed_signers), "-s", str(path)]
-    found = _run(["-Y", "find-principals", *common], stdin=b"")
-    if found.returncode != 0:
-        detail = f"no key of {allowed_signers.name} made it ({_told(found)})"
-        return Signature(state=SignatureState.INVALID, detail=detail)
     content = (artifact / SUMS_NAME).read_bytes()
-    told = ""
-    for identity in found.stdout.decode(errors="replace").split():
+    found = _run(["-Y", "find-principals", *common], stdin=b"")
+    tried = [found]
+    for identity in found.stdout.decode(errors="replace").split() if found.returncode == 0 else []:
         done = _run(["-Y", "verify", *common, "-I", identity, "-n", NAMESPACE], stdin=content)
         if done.returncode == 0:
             return Signature(state=SignatureState.VALID, identity=identity)
-        told = _told(done)
-    return Signature(state=SignatureState.INVALID, detail=f"it is not one of this {SUMS_NAME} ({told})")
+        tried.append(done)
+    detail = _why(tried, path, content=content, allowed_signers=allowed_signers)
+    return Signature(state=SignatureState.INVALID, detail=detail)
+
+
+def _why(
+    tried: Sequence[subprocess.CompletedProcess[bytes]], path: Path, *, content: bytes, allowed_signers: Path
+) -> str:
+    """What is wrong, with whom, and what to do about it."""
+    alone = _run(["-Y", "check-novalidate", "-s", str(path), "-n", NAMESPACE], stdin=content)
+    if alone.returncode != 0:
+        told = _told(alone)
+        if "incorrect signature" in told:
+            return f"it is not one of this {SUMS_NAME}, which was written after it was signed; next: fetch both again"
+        return f"it is not one that `vibeserve sign` makes ({told}); next: fetch it again, or ask for a new one"
+    lines = [line for done in tried for line in done.stderr.decode(errors="replace").splitlines()]
+    for line in lines:
+        match = _OF_THE_LIST.match(line)
+        if match is not None:
+            return _fault_of_line(int(match[1]), match[2], allowed_signers=allowed_signers)
+    key = alone.stdout.decode(errors="replace").strip().rpartition("signature with ")[2]
+    return (
+        f"it was made by {key}, and no line of {allowed_signers.name} holds that key; next: ask the origin which key "
+        "it signs with, and add it only if that is the one"
+    )
+
+
+def _fault_of_line(number: int, fault: str, *, allowed_signers: Path) -> str:
+    lines = allowed_signers.read_text(encoding="utf-8", errors="replace").splitlines()
+    who = lines[number - 1].split()[0] if number <= len(lines) and lines[number - 1].split() else "?"
+    place = f"line {number} of {allowed_signers.name} ({who})"
+    if fault.startswith("key "):
+        return (
+            f"{place}: {fault}; next: a signature by a key that is valid now, or correct the line. A key's dates are "
+            "held against the time of the check"
+        )
+    return f"{place} cannot be read: {fault}; next: write it as {EXAMPLE_LINE}"
 
 
 def signature_refusals(signature: Signature, *, is_required: bool) -> list[Refusal]:
@@ -95,7 +134,7 @@ def refuse_absent_list(allowed_signers: Path | None, *, is_required: bool) -> No
     if allowed_signers is not None and not allowed_signers.is_file():
         raise SpecError(
             f"verify: --allowed-signers: no file {allowed_signers}",
-            hint=f'one line a signer: you@example.org namespaces="{NAMESPACE}" ssh-ed25519 AAAA...',
+            hint=f"one line a signer: {EXAMPLE_LINE}",
         )
 
 

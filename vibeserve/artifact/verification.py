@@ -9,10 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.artifact.checks import checks_of
-from vibeserve.artifact.claims import MAX_REGRESSION, Claim, ClaimState, claim_refusals, judge_claims, overall
+from vibeserve.artifact.claims import (
+    MAX_REGRESSION,
+    Claim,
+    ClaimState,
+    claim_refusals,
+    judge_claims,
+    not_measured,
+    overall,
+)
+from vibeserve.artifact.consistency import contradictions
 from vibeserve.artifact.integrity import verify_bytes
 from vibeserve.artifact.manifest import read_manifest, to_json_data
 from vibeserve.artifact.open import read_golden_seeds
+from vibeserve.artifact.pages import page_refusals
 from vibeserve.artifact.signature import Signature, SignatureState, check_signature, signature_refusals
 from vibeserve.core.manifest import Manifest, VerifyResult
 from vibeserve.core.nouns import Refusal
@@ -81,10 +91,16 @@ class Verification:
         if self.result is not None:
             parts += [text for text in (_accuracy_text(self.result.accuracy), self.result.judged_by) if text]
             parts += [f"against {', '.join(self.result.against)}"] if self.result.against else []
-        parts += [claim.text for claim in self.claims if claim.state is ClaimState.HOLDS]
+        told = (ClaimState.HOLDS, ClaimState.NOT_MEASURED)
+        parts += [claim.text for claim in self.claims if claim.state in told]
+        return "; ".join([*parts, f"performance: {self._performance_text}"])
+
+    @property
+    def _performance_text(self) -> str:
+        if self.performance is ClaimState.HOLDS_IN_PART:
+            return f"holds where it was measured; not measured again: {', '.join(not_measured(self.claims))}"
         detail = f" ({self.hardware_difference})" if self.hardware_difference else ""
-        parts.append(f"performance: {self.performance.value}{detail}")
-        return "; ".join(parts)
+        return f"{self.performance.value}{detail}"
 
 
 def verify(
@@ -131,10 +147,13 @@ def _check_bytes(artifact: Path, *, origin: Origin) -> Verification:
     refusals = verify_bytes(artifact, expect=origin.expect)
     signature = check_signature(artifact, allowed_signers=origin.allowed_signers)
     refusals += signature_refusals(signature, is_required=origin.is_signature_required)
+    manifest = None if refusals else read_manifest(artifact)
+    if manifest is not None:
+        refusals = [*contradictions(artifact, manifest), *page_refusals(artifact, manifest)]
     done = Verification(
         level="bytes", reasons=tuple(refusals), signature=signature, has_origin=origin.expect is not None
     )
-    return done if refusals else replace(done, manifest=read_manifest(artifact))
+    return done if refusals else replace(done, manifest=manifest)
 
 
 def _with_claims(done: Verification, *, manifest: Manifest, result: VerifyResult) -> Verification:

@@ -72,7 +72,7 @@ def _parser() -> VerbParser:
     )  # fmt: skip
     parser.add_argument(
         "--max-regression", type=_share, default=MAX_REGRESSION, metavar="SHARE",
-        help=f"how far the median may lie below the certified lower bound (default {MAX_REGRESSION})",
+        help=f"how far the median may lie below the certified one (default {MAX_REGRESSION})",
     )  # fmt: skip
     _add_origin(parser)
     parser.add_argument("--junit", type=new_file, metavar="FILE", help="also write the result as JUnit XML")

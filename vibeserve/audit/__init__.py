@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vibeserve.audit.files import purge_bytecode
 from vibeserve.audit.integrity import Snapshot, compare, snapshot
+from vibeserve.audit.libraries import check_libraries
 from vibeserve.audit.scan import scan_workspace
 
-__all__ = ["Snapshot", "compare", "purge_bytecode", "scan_workspace", "snapshot"]
+__all__ = ["Snapshot", "check_libraries", "compare", "purge_bytecode", "scan_workspace", "snapshot"]

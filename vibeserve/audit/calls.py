@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from vibeserve.audit import forbidden, policy
 from vibeserve.audit.names import Names, docstrings, fold
-from vibeserve.audit.reach import check_reach, check_reflection
+from vibeserve.audit.native import flag_faults
+from vibeserve.audit.reach import check_hops, check_kept, check_reach, check_reflection
 
 Found = tuple[int, str, str]
 _SYSTEM_LIBRARY = re.compile(
@@ -82,6 +83,7 @@ def check_code(tree: ast.AST, names: Names, context: FileContext) -> Iterator[Fo
             yield from _check_climb(node, context)
         if isinstance(node, ast.Attribute | ast.Name):
             yield from check_reach(node, parents.get(id(node)), names)
+            yield from check_hops(node, names) if isinstance(node, ast.Attribute) else check_kept(node, parents, names)
             is_own = _signals_itself(node, parents.get(id(node)), names)
             if not is_own and not (isinstance(node, ast.Name) and node.id in rebound):
                 yield from _check_reference(node, names, context)
@@ -95,6 +97,8 @@ def check_code(tree: ast.AST, names: Names, context: FileContext) -> Iterator[Fo
             yield from _check_assignment(node, names)
         elif isinstance(node, ast.Constant | ast.BinOp | ast.JoinedStr) and id(node) not in texts:
             yield from _check_text(node)
+            if context.may_spawn:
+                yield from _check_flag(node, parents.get(id(node)))
         elif isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict):
             yield from _check_literal(node)
 
@@ -205,6 +209,16 @@ def _check_compiler(node: ast.Call, dotted: str) -> Iterator[Found]:
     program = fold(first)
     if program is not None and program.rsplit("/", 1)[-1] not in policy.COMPILERS:
         yield node.lineno, "process", f"the build step runs {program!r}"
+
+
+def _check_flag(node: ast.Constant | ast.BinOp | ast.JoinedStr, parent: ast.AST | None) -> Iterator[Found]:
+    """The build step's words that a compiler reads as flags; those of its own command line are none."""
+    is_option = isinstance(parent, ast.Call) and isinstance(parent.func, ast.Attribute)
+    if is_option and isinstance(parent, ast.Call) and parent.func.attr == "add_argument":  # type: ignore[attr-defined]
+        return
+    text = fold(node)
+    if text is not None and re.fullmatch(r"[-@]\S+", text):
+        yield from ((node.lineno, *fault) for fault in flag_faults([text]))
 
 
 def _check_climb(node: ast.expr, context: FileContext) -> Iterator[Found]:

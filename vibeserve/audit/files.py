@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from vibeserve.audit import policy
 
 Found = tuple[int, str, str]
+_CODING = re.compile(r"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 TOOL_FOLDERS = frozenset({".git", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
 
 
@@ -74,6 +76,14 @@ def read_source(path: Path) -> str | None:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         return None
+
+
+def check_encoding(text: str) -> Iterator[Found]:
+    """A Python file that declares another encoding (PEP 263) is other code to the interpreter than to its readers."""
+    for number, line in enumerate(re.split(r"\r\n|\r|\n", text)[:2], 1):
+        match = _CODING.match(line)
+        if match is not None and match.group(1).lower().replace("_", "-") not in ("utf-8", "utf8"):
+            yield number, "dynamic_code", f"declares the encoding {match.group(1)!r}; source is UTF-8"
 
 
 def purge_bytecode(workspace: Path) -> int:

@@ -26,7 +26,14 @@ NAMES: dict[str, Hit] = _table(
         "loads code that cannot be read here",
         """
         builtins.eval builtins.exec builtins.compile types.FunctionType types.CodeType torch.load torch.jit.load
-        torch.ops.load_library torch.export.load torch._inductor.aoti_load_package""",
+        torch.ops.load_library torch.classes.load_library torch.export.load torch._inductor.aoti_load_package""",
+    ),
+    (
+        "dynamic_code",
+        "evaluates text as code, or finds code by a text",
+        """
+        typing.get_type_hints typing.ForwardRef inspect.get_annotations codecs.register importlib.metadata.EntryPoint
+        importlib.metadata.entry_points torch.fx.graph_module._exec_with_source""",
     ),
     (
         "dynamic_code",
@@ -48,14 +55,18 @@ NAMES: dict[str, Hit] = _table(
         os.system os.popen os.posix_spawn os.posix_spawnp os.kill os.killpg os.startfile signal.pidfd_send_signal
         asyncio.create_subprocess_exec asyncio.create_subprocess_shell
         os.execl os.execle os.execlp os.execlpe os.execv os.execve os.execvp os.execvpe
-        os.spawnl os.spawnle os.spawnlp os.spawnlpe os.spawnv os.spawnve os.spawnvp os.spawnvpe""",
+        os.spawnl os.spawnle os.spawnlp os.spawnlpe os.spawnv os.spawnve os.spawnvp os.spawnvpe
+        concurrent.futures.ProcessPoolExecutor signal.setitimer signal.pthread_kill signal.set_wakeup_fd
+        socketserver.ForkingMixIn socketserver.ForkingTCPServer http.server.CGIHTTPRequestHandler""",
     ),
     ("detached_process", "leaves the server's process tree", "os.fork os.forkpty os.setsid os.setpgid os.setpgrp"),
     (
         "outbound_connection",
         "opens a connection",
         """
-        asyncio.open_connection asyncio.open_unix_connection socket.create_connection urllib.urlopen""",
+        asyncio.open_connection asyncio.open_unix_connection socket.create_connection urllib.urlopen
+        asyncio.streams.open_connection asyncio.streams.open_unix_connection torch.distributed.TCPStore
+        torch.distributed.rendezvous torch.distributed.distributed_c10d.TCPStore""",
     ),
     ("clock_patch", "sets a clock", "time.clock_settime time.clock_settime_ns"),
     ("exit_status", "ends the process at once, with a status of its own", "os._exit os.abort"),
@@ -95,7 +106,16 @@ METHODS: dict[str, Hit] = _table(
     ),
     ("file_access", "writes files", "write_text write_bytes tofile symlink_to hardlink_to touch mkdir"),
     ("file_access", "reaches for the home folder", "expanduser"),
-    ("dynamic_code", "imports a file by path", "exec_module load_module"),
+    ("dynamic_code", "imports a file by path", "exec_module load_module run_module run_path"),
+    (
+        "process",
+        "starts another process",
+        """
+        create_subprocess_exec create_subprocess_shell subprocess_exec subprocess_shell popen posix_spawn posix_spawnp
+        spawnv_passfds execl execle execlp execv execve execvp execvpe spawnl spawnle spawnlp spawnv spawnve spawnvp""",
+    ),
+    ("detached_process", "leaves the server's process tree", "fork forkpty setsid setpgid"),
+    ("system_library", "calls the system", "syscall prctl dlopen dlsym timer_create memfd_create ptrace"),
 )
 """Called on anything: the receiver's type cannot be known."""
 
@@ -109,8 +129,11 @@ ATTRIBUTES: dict[str, Hit] = _table(
     ),
 )
 
-REFLECTED_MODULES = words("os sys builtins importlib socket subprocess time ctypes asyncio")
-"""`getattr` on these must use a literal name, which is then judged like the attribute itself."""
+REFLECTED_MODULES = words("""
+    os sys builtins importlib socket subprocess time ctypes asyncio multiprocessing posix signal shutil logging
+""")
+"""`getattr` on these must use a literal name, which is then judged like the attribute itself; nor may
+they be kept in a container, an attribute or an argument, where what is taken from them is not written down."""
 
 PATCH_TARGETS: dict[str, str] = {
     **dict.fromkeys(("time", "datetime"), "clock_patch"),

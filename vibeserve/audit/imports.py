@@ -12,6 +12,8 @@ from vibeserve.audit.policy import (
     CLIENT_LIBRARIES,
     DYNAMIC_MODULES,
     ENGINES,
+    HOPS,
+    NO_HOPS,
     PROBE_MODULES,
     PROCESS_MODULES,
     STATE_MODULES,
@@ -29,6 +31,9 @@ IMPORT_CALLS = frozenset(
         "importlib.find_loader",
         "pkgutil.resolve_name",
     }
+)
+_BELOW_OTHERS = frozenset(
+    name for name in CLIENT_LIBRARIES | DYNAMIC_MODULES | PROCESS_MODULES if "." in name or name == "multiprocessing"
 )
 Found = tuple[int, str, str]
 """line, reason class, what"""
@@ -103,6 +108,27 @@ def check_imports(tree: ast.AST, names: Names, policy: ImportPolicy) -> Iterator
                 yield node.lineno, "dynamic_code", f"star import of {node.module} hides what is used"
         elif isinstance(node, ast.Call) and names.dotted(node.func) in IMPORT_CALLS:
             yield from _check_dynamic(node, policy)
+        elif isinstance(node, ast.Attribute) and not policy.is_test:
+            yield from _check_use(node, names, policy)
+        if isinstance(node, ast.ImportFrom) and not policy.is_test:
+            yield from _check_taken(node, policy)
+
+
+def _check_use(node: ast.Attribute, names: Names, policy: ImportPolicy) -> Iterator[Found]:
+    """`torch.multiprocessing` after `import torch`: a module that its parent imports is there without a statement."""
+    dotted = names.dotted(node)
+    if dotted is not None and names.is_module(dotted.split(".")[0]) and dotted in _BELOW_OTHERS | names.reached:
+        yield from _judged(node.lineno, dotted, policy)
+
+
+def _check_taken(node: ast.ImportFrom, policy: ImportPolicy) -> Iterator[Found]:
+    """`from logging import os`, `from .build import subprocess`: what another module imported for itself."""
+    module = "." * node.level + (node.module or "")
+    is_own = not node.module or (node.level == 0 and node.module in policy.local)
+    for alias in node.names:
+        if alias.name in HOPS and not is_own and f"{module}.{alias.name}" not in NO_HOPS:
+            yield node.lineno, "dynamic_code", f"takes {alias.name} from {module}, which imported it for itself"
+            yield from _judged(node.lineno, alias.name, policy)
 
 
 def _check_dynamic(node: ast.Call, policy: ImportPolicy) -> Iterator[Found]:

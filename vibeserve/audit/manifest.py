@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vibeserve.audit import policy
+from vibeserve.audit.native import flag_faults
 
 Found = tuple[int, str, str]
 
@@ -24,6 +25,7 @@ def check_service_file(text: str) -> Iterator[Found]:
     yield from _check_argv(data.get("argv"), "argv", "runtime")
     if data.get("build"):
         yield from _check_argv(data["build"], "build", "runtime.build")
+        yield from _check_flags(data["build"])
     for name, value in (data.get("env") or {}).items():
         if str(name).upper() in policy.HOOK_VARIABLES or str(name).upper().startswith("LD_"):
             yield 0, "import_hook", f"env sets {name}={value}"
@@ -35,3 +37,10 @@ def _check_argv(argv: object, field: str, module: str) -> Iterator[Found]:
         field == "build" and words and words[0].rsplit("/", 1)[-1] in policy.COMPILERS
     ):
         yield 0, "entry_point", f"{field} is {words or argv!r}"
+
+
+def _check_flags(build: object) -> Iterator[Found]:
+    """Of a build that is one compiler's command: its flags are of the list."""
+    words = [str(word) for word in build] if isinstance(build, list) else []
+    if words and words[0].rsplit("/", 1)[-1] in policy.COMPILERS:
+        yield from ((0, *fault) for fault in flag_faults([word for word in words[1:] if word[:1] in ("-", "@")]))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from vibeserve.audit.policy import HOPS, NO_HOPS
+
 NUM_ALIAS_PASSES = 3
 """assignments of assignments that are followed; nobody honest renames a module twice"""
 
@@ -14,16 +16,31 @@ class Names:
 
     def __init__(self, tree: ast.AST) -> None:
         self.bound: dict[str, str] = {}
+        self.modules: set[str] = set()
+        """what `import` names: modules for certain"""
+        self.relative: set[str] = set()
+        """names that stand for something of the workspace, imported from `.`"""
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     top = alias.name.split(".")[0]
                     self.bound[alias.asname or top] = alias.name if alias.asname else top
+                    self.modules |= {alias.name, top}
             elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
                 for alias in node.names:
                     self.bound[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+            elif isinstance(node, ast.ImportFrom):
+                self.relative |= {alias.asname or alias.name for alias in node.names}
+        self.reached: set[str] = set()
+        """modules that are named only through others: `os` of `logging.os`"""
+        self.reached = self._reached(tree)
         for _ in range(NUM_ALIAS_PASSES):
             self._follow_assignments(tree)
+
+    def _reached(self, tree: ast.AST) -> set[str]:
+        attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        names = [self._own_name(name) for name in (*map(self.written, attributes), *self.bound.values()) if name]
+        return {name.split(".")[0] for name in names} & HOPS
 
     def _follow_assignments(self, tree: ast.AST) -> None:
         """Names that stand for something imported, or for a built-in that reaches names at run time."""
@@ -45,7 +62,24 @@ class Names:
         return dotted in _REACHING or self.is_module(root)
 
     def dotted(self, node: ast.AST) -> str | None:
-        """Full dotted name of a name or attribute chain, or None when its root is an expression."""
+        """Full dotted name of a name or attribute chain, or None when its root is an expression.
+
+        A module that is reached through another one has its own name: `logging.os.system` is `os.system`.
+        """
+        written = self.written(node)
+        return written if written is None or "." not in written else self._own_name(written)
+
+    def _own_name(self, written: str) -> str:
+        parts = written.split(".")
+        if not self.is_module(parts[0]):
+            return written
+        for place in range(len(parts) - 1, 0, -1):
+            if parts[place] in HOPS and ".".join(parts[: place + 1]) not in NO_HOPS:
+                return ".".join(parts[place:])
+        return written
+
+    def written(self, node: ast.AST) -> str | None:
+        """The dotted name as it is written, with the file's imports put in for its root."""
         parts: list[str] = []
         while isinstance(node, ast.Attribute):
             parts.append(node.attr)
@@ -55,8 +89,10 @@ class Names:
         return ".".join([self.bound.get(node.id, node.id), *reversed(parts)])
 
     def is_module(self, name: str) -> bool:
-        """Whether `name` is the root of something imported."""
-        return any(target == name or target.startswith(name + ".") for target in self.bound.values())
+        """Whether `name` is the root of something imported, or of what that imports."""
+        return name in self.reached or any(
+            target == name or target.startswith(name + ".") for target in self.bound.values()
+        )
 
 
 _REACHING = frozenset({"getattr", "setattr", "delattr", "__import__"})

@@ -17,6 +17,7 @@ from vibeserve.audit.imports import ImportPolicy, check_imports
 from vibeserve.audit.manifest import check_service_file
 from vibeserve.audit.names import Names
 from vibeserve.audit.own_tests import check_own_tests
+from vibeserve.audit.texts import check_texts
 from vibeserve.core.nouns import Refusal
 
 BUILD_STEP = "runtime/build.py"
@@ -85,6 +86,7 @@ def _check_content(
 
 
 def _check_python(relative: str, text: str, local: frozenset[str], engines: frozenset[str]) -> Iterator[Found]:
+    yield from files.check_encoding(text)
     try:
         tree = ast.parse(text, filename=relative)
     except (SyntaxError, ValueError) as error:
@@ -99,4 +101,5 @@ def _check_python(relative: str, text: str, local: frozenset[str], engines: froz
         return
     context = calls.FileContext(depth=relative.count("/"), may_write=is_build, may_spawn=is_build)
     yield from calls.check_code(tree, names, context)
+    yield from check_texts(tree, names, rules)
     yield from check_caches(tree, names)

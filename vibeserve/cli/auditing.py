@@ -126,14 +126,28 @@ def _audit_runtime(arguments: argparse.Namespace, *, run_dir: Path) -> int:
 
     with Court(run_dir=run_dir, tier=arguments.tier or "auto") as court:
         judgement = court.judge_folder(arguments.runtime)
+    not_run, not_held = _left_out(judgement)
     if arguments.is_json:
-        write_json(_judgement_data(judgement))
+        write_json(_judgement_data(judgement) | {"not_run": not_run, "not_held": not_held})
     else:
         for refusal in judgement.refusals:
             write(f"{refusal.gate}/{refusal.reason_class}: {refusal.text}")
         write(f"{'refused' if judgement.refusals else 'accepted'}: {judgement.num_replies} replies judged")
         write(f"ran: {', '.join(judgement.stages)}")
+        if not_run:
+            write(f"not run, for it was refused before: {', '.join(not_run)}")
+        write(f"not held by this command: {', '.join(not_held)}")
     return RefusedError.exit_code if judgement.refusals else 0
+
+
+def _left_out(judgement: Judgement) -> tuple[list[str], list[str]]:
+    """(stages that were not reached, what only a run or a certification holds)."""
+    from vibeserve.exploits.audits import CHEAP
+    from vibeserve.exploits.documents import AUDITS
+    from vibeserve.exploits.served import stages_not_run
+
+    others = [f"audit {name}" for name in AUDITS if name not in CHEAP]
+    return stages_not_run(judgement, CHEAP), [*others, "the runtime's own tests", "any measurement beside a baseline"]
 
 
 def _judgement_data(judgement: Judgement) -> dict[str, object]:

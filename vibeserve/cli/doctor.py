@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from vibeserve.arguments import VerbParser
 from vibeserve.cli.output import write, write_json, write_table
+from vibeserve.core.documents import to_data
 from vibeserve.errors import InfraError
 
 if TYPE_CHECKING:
@@ -47,6 +49,15 @@ class Finding:
     """what to do about it"""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Read bandwidth of the engine's CPUs. None where it was not measured, and why not."""
+
+    bandwidth_gb_s: float | None
+    is_bandwidth_disturbed: bool = False
+    bandwidth_note: str = ""
+
+
 def main(argv: list[str]) -> int:
     """Say what this machine offers and what is missing; exit 5 when a run could not work."""
     parser = VerbParser("doctor", description="What this machine offers, and what is missing.")
@@ -54,10 +65,12 @@ def main(argv: list[str]) -> int:
     from vibeserve.hardware import probe
 
     facts = probe()
-    findings = [*_software(), *_machine(facts), *_walls(), *_peers(), *_agents()]
+    reading = _read_bandwidth(facts)
+    findings = [*_software(), *_machine(facts, reading), *_walls(), *_peers(), *_agents()]
     is_ok = all(finding.state is not State.MISSING for finding in findings)
     if arguments.is_json:
-        write_json({"schema_version": 1, "ok": is_ok, "hardware": facts, "checks": findings})
+        hardware = to_data(facts) | to_data(reading)
+        write_json({"schema_version": 1, "ok": is_ok, "hardware": hardware, "checks": findings})
     else:
         write_table([(finding.name, finding.state.value, finding.detail) for finding in findings])
         for finding in findings:
@@ -84,11 +97,45 @@ def _tool(name: str, why: str, advice: str, *, state: State = State.WARNING) -> 
     return Finding(name=name, state=state, detail=f"not found; {why}", next=advice)
 
 
-def _machine(facts: HardwareFacts) -> Iterator[Finding]:
-    from vibeserve.core.paths import cache_dir, lease_dir
+def _read_bandwidth(facts: HardwareFacts) -> Reading:
+    """Whoever measures now is neither disturbed by this reading nor waited for: a certification takes an hour."""
+    from vibeserve.benchmark.disturbance import MAX_PRESSURE
+    from vibeserve.benchmark.sentinel import pressure_total_s
+    from vibeserve.core.paths import lease_dir
     from vibeserve.hardware import measure_bandwidth_gb_s, resolve_cpus
-    from vibeserve.lease import DeviceLease, devices_of
+    from vibeserve.lease import DeviceLease, devices_of, lease_rows
     from vibeserve.progress import LineProgress
+    from vibeserve.spec import Hardware
+
+    for row in lease_rows(lease_dir()):
+        if row["device"] == "cpu":
+            used = "is held" if row["is_held"] else "is waited for"
+            note = f"not measured: the CPU {used} by run {row['owner']['run']} ({row['what']}); vibeserve status"
+            return Reading(bandwidth_gb_s=None, bandwidth_note=note)
+    engine, _ = resolve_cpus(Hardware(name="cpu"), facts)
+    lease = DeviceLease(
+        devices_of(Hardware(name="cpu"), facts), root=lease_dir(), run=f"doctor-{os.getpid()}",
+        progress=LineProgress(sys.stderr),
+    )  # fmt: skip
+    with lease.exclusive("read bandwidth"):
+        waited_s, started_s = pressure_total_s(), time.monotonic()
+        found = measure_bandwidth_gb_s(engine)
+        share = (pressure_total_s() - waited_s) / (time.monotonic() - started_s)
+    note = "other work waited for cores meanwhile: the true rate may be higher" if share > MAX_PRESSURE else ""
+    return Reading(bandwidth_gb_s=found, is_bandwidth_disturbed=bool(note), bandwidth_note=note)
+
+
+def _bandwidth(reading: Reading) -> Finding:
+    if reading.bandwidth_gb_s is None:
+        return Finding(name="bandwidth", state=State.WARNING, detail=reading.bandwidth_note, next="ask again later")
+    note = f" ({reading.bandwidth_note})" if reading.bandwidth_note else ""
+    detail = f"{reading.bandwidth_gb_s:.1f} GB/s read by the engine's CPUs{note}"
+    return Finding(name="bandwidth", state=State.OK, detail=detail)
+
+
+def _machine(facts: HardwareFacts, reading: Reading) -> Iterator[Finding]:
+    from vibeserve.core.paths import cache_dir
+    from vibeserve.hardware import resolve_cpus
     from vibeserve.spec import Hardware
 
     engine, client = resolve_cpus(Hardware(name="cpu"), facts)
@@ -99,12 +146,7 @@ def _machine(facts: HardwareFacts) -> Iterator[Finding]:
     else:
         yield Finding(name="cores", state=State.OK, detail=f"server {len(engine)}, load generator {len(client)}")
     yield Finding(name="memory", state=State.OK, detail=f"{facts.memory_gib:.1f} GiB")
-    # whoever measures now is neither disturbed by this reading nor disturbs it
-    run = f"doctor-{os.getpid()}"
-    devices = devices_of(Hardware(name="cpu"), facts)
-    with DeviceLease(devices, root=lease_dir(), run=run, progress=LineProgress(sys.stderr)).exclusive("read bandwidth"):
-        bandwidth = measure_bandwidth_gb_s(engine)
-    yield Finding(name="bandwidth", state=State.OK, detail=f"{bandwidth:.1f} GB/s read by the engine's CPUs")
+    yield _bandwidth(reading)
     yield Finding(name="huge pages", state=State.OK, detail=facts.transparent_huge_pages or "none")
     yield _pressure()
     gpus = ", ".join(f"{gpu.name} (sm {gpu.sm}, {gpu.memory_gib:.0f} GiB)" for gpu in facts.gpus)

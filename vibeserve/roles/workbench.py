@@ -14,6 +14,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
+from vibeserve.audit import check_libraries
 from vibeserve.client import LoadSession
 from vibeserve.contract import Metric, Request
 from vibeserve.core.documents import digest_of, digest_tree
@@ -122,6 +123,7 @@ class Workbench:
             )  # fmt: skip
         if target.is_dir():
             refuse_foreign_output(target)
+            refuse_foreign_symbols(workspace)
             _copy_whole(target, cached)
 
     def serve(self, workspace: Path, *, name: str) -> Server:
@@ -267,6 +269,13 @@ def refuse_foreign_output(build: Path) -> None:
         text = f"the build step left {names}; it may leave build/*{BUILT_SUFFIX} only"
         reason = Refusal(gate="build", reason_class="foreign_output", text=text, file=names.split(", ")[0])
         raise RefusedError(text, reasons=[reason])
+
+
+def refuse_foreign_symbols(workspace: Path) -> None:
+    """RefusedError for a built library that takes more from the system than a computation needs."""
+    refusals = check_libraries(workspace)
+    if refusals:
+        raise RefusedError(refusals[0].text, reasons=refusals)
 
 
 def _source_digest(workspace: Path) -> str:
