@@ -19,7 +19,10 @@ CODE_WORD = re.compile(
     r"|(?<![\w.])[A-Z][a-z0-9]+(?:[A-Z][a-z0-9]*)+\w*"  # CamelCase
     r"|(?<![\w.])[A-Za-z_]\w*(?=\()"  # call(
 )
-NATIVE_FUNCTION = re.compile(r"^[\w:<>,&*\s]*?\b([A-Za-z_]\w+)\s*\([^;]*?\)\s*(?:const\s*)?(?:noexcept\s*)?\{", re.M)
+NATIVE_FUNCTION = re.compile(
+    r"\b([A-Za-z_]\w{1,80})[ \t]{0,4}\([^;{}]{0,400}?\)\s{0,20}(?:const\s{0,20})?(?:noexcept\s{0,20})?\{"
+)
+"""bounded throughout: a candidate writes what it is matched against"""
 NATIVE_SUFFIXES = (".cpp", ".cc", ".h", ".hpp", ".cu")
 NOT_FUNCTIONS = frozenset(("if", "for", "while", "switch", "catch", "return", "sizeof"))
 MAX_NAMES = 12
@@ -121,7 +124,7 @@ def definitions_of(workspace: Path) -> list[Definition]:
 def _python_names(path: Path) -> Iterator[str]:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError):
         return  # a file that no interpreter reads runs nowhere
     pending: list[tuple[str, ast.AST]] = [("", node) for node in tree.body]
     while pending:

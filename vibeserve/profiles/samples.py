@@ -56,7 +56,7 @@ def parse_folded(text: str) -> list[Stack]:
     A line that is no such line is left out: names in it are the candidate's to choose.
     """
     stacks: list[Stack] = []
-    for line in text[:MAX_FOLDED_CHARS].splitlines():
+    for line in text[:MAX_FOLDED_CHARS].split("\n"):
         body, _, count = line.rpartition(" ")
         stack = _stack(body, int(count)) if count.isascii() and count.isdigit() else None
         if stack is not None:
