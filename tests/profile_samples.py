@@ -37,7 +37,8 @@ def profile_sample(*, is_long: bool = False, **changes: Any) -> Profile:
         * (6 if is_long else 1),
     )  # fmt: skip
     values: dict[str, Any] = {
-        "tool": "stacks", "load": "c4", "seconds": 4.0, "num_samples": 398, "is_timed": True, "unit": "output token",
+        "tool": "stacks", "load": "c4", "seconds": 4.0, "num_samples": 398, "num_native_samples": 53, "is_timed": True,
+        "unit": "output token",
         "observed": Observed(metric="output_throughput", control=100.0, profiled=98.0, ratio=0.98, num_slices=2),
         "unit_s": 0.0102, "unit_floor_s": 0.002, "bottlenecks": rows, "structure": structure,
     }  # fmt: skip

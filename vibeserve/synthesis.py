@@ -271,7 +271,7 @@ def _measure_twice(team: Team, offered: Checkpoint, server: Any, *, seed: int) -
             load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs,
             window_s=plan.schedule.search_window_s, warmup_s=plan.schedule.search_warmup_s, profiled="r00a1",
         )  # fmt: skip
-        return with_profile(team, series, server, offered=offered, seed=seed)
+        return with_profile(team, series, server, offered=offered)
     finally:
         for each in servers:
             each.stop(drain_s=0)

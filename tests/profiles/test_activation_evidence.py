@@ -67,13 +67,13 @@ RAN = seen("runtime/linear.py:Packed.__call__", "runtime/model.py:forward", symb
 def test_what_was_named_and_ran_is_seen(workspace: Path, text: str, told: str) -> None:
     found = check(text, workspace, RAN)
     assert (found.state, told in found.seen) == (ActivationState.SEEN, True), found
-    assert found.text.startswith("seen in 398 samples by stacks: ")
+    assert found.text.startswith("seen in 398 samples of stacks and 53 of native code: ")
 
 
 def test_what_was_named_and_did_not_run_is_not_seen(workspace: Path) -> None:
     found = check("`rows` runs", workspace, RAN)
     assert found.state is ActivationState.NOT_SEEN
-    assert found.text == "not seen in 398 samples by stacks: runtime/linear.py:rows"
+    assert found.text == "not seen in 398 samples of stacks and 53 of native code: runtime/linear.py:rows"
     found = check("`helper` of the kernels, declared_only", workspace, RAN)
     assert (found.state, found.unseen) == (ActivationState.NOT_SEEN, ("runtime/kernels.cpp:helper",))
 

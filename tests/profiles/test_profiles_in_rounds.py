@@ -85,7 +85,7 @@ def test_a_path_that_did_not_run_is_accepted_and_told(rig: Rig) -> None:
     assert record.outcome is Outcome.ACCEPTED
     assert record.activation is not None and record.activation.state is ActivationState.NOT_SEEN
     assert history_brief([record])[-1].endswith(
-        "(activation not seen: not seen in 398 samples by stacks: runtime/linear.py)"
+        "(activation not seen: not seen in 398 samples of stacks and 53 of native code: runtime/linear.py)"
     )
 
 
@@ -168,7 +168,8 @@ def test_the_playbook_believes_the_profiler_and_not_the_counters(tmp_path: Path)
     two_cards(library)
     seen = profile_sample(
         bottlenecks=(
-            Bottleneck(name="sampler", share=0.7, thread="engine"), Bottleneck(name="linear", share=0.3, thread="engine")
+            Bottleneck(name="sampler", share=0.7, thread="engine"),
+            Bottleneck(name="linear", share=0.3, thread="engine"),
         )
     )  # fmt: skip
     assert next_card(library, profile=None).card == "linears"

@@ -68,7 +68,7 @@ def _compared(named: Sequence[Definition], profile: Profile) -> Activation:
     seen = tuple(_told(each) for each in named if _was_seen(each, profile.structure))
     unseen = tuple(_told(each) for each in named if not _was_seen(each, profile.structure))
     state = ActivationState.SEEN if seen else ActivationState.NOT_SEEN
-    where = f"in {profile.num_samples} samples by {profile.tool}"
+    where = f"in {profile.num_samples} samples of stacks and {profile.num_native_samples} of native code"
     parts = [f"seen {where}: {', '.join(seen)}"] if seen else []
     parts += [f"not seen {where}: {', '.join(unseen)}"] if unseen else []
     return Activation(state=state, text="; ".join(parts), seen=seen, unseen=unseen)

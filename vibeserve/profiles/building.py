@@ -62,6 +62,7 @@ def build_profile(evidence: Evidence, *, observed: Observed | None, floors: Unit
         evidence.note(f"{tally.instants} samples are too few for shares: {MIN_INSTANTS} are needed")
     profile = Profile(
         tool=STACKS, load=evidence.load, seconds=round(evidence.seconds, 2), num_samples=tally.instants, unit=unit,
+        num_native_samples=len(evidence.native),
         unit_s=unit_s, unit_floor_s=bounds.whole_s if unit_s else None,
         bottlenecks=rank(tally, unit_s=unit_s, floors=bounds) if has_enough else (),
         structure=_structure(evidence, tally), notes=tuple(evidence.notes),

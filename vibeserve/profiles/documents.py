@@ -101,7 +101,9 @@ class Profile:
     seconds: float = 0.0
     """profiled, of wall time"""
     num_samples: int = 0
-    """instants that were looked at; 0 for a tool that does not sample"""
+    """instants that stacks were looked at; 0 for a tool that does not sample"""
+    num_native_samples: int = 0
+    """of native code"""
     observed: Observed | None = None
     is_timed: bool = False
     """the profiler changed the throughput by less than the rule allows: shares and times count"""

@@ -82,9 +82,9 @@ class Profiling:
                 pids=server.process.descendants, folder=Path(folder),
                 wrap=lambda argv: self.bench.host.join_argv(server.process, argv, cpus=self.bench.plan.client_cpus),
             )  # fmt: skip
-            server.resume()
-            session = self.bench.session(server, load=load, pool=pool, seed=seed, is_plain=True)
             try:
+                server.resume()
+                session = self.bench.session(server, load=load, pool=pool, seed=seed, is_plain=True)
                 cuts, native, replies = self._under_load(server, session, target=target, evidence=evidence)
             except InfraError as error:
                 # a server or a generator that ends now was measured before; it says nothing of the candidate

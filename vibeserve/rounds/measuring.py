@@ -130,7 +130,7 @@ def _measure(
             window_s=plan.schedule.search_window_s, warmup_s=plan.schedule.search_warmup_s, profiled=name,
         )  # fmt: skip
         is_worth_it = decided(series).accepted
-        return with_profile(team, series, server, offered=offered, seed=seed) if is_worth_it else series
+        return with_profile(team, series, server, offered=offered) if is_worth_it else series
     finally:
         for each in servers:
             each.stop(drain_s=0)

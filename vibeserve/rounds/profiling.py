@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 
 from vibeserve.core.nouns import Activation, Proposal
@@ -13,15 +14,15 @@ from vibeserve.service import Server
 from vibeserve.workloads import Pool
 
 
-def with_profile(
-    team: Team, series: dict[str, Series], server: Server, *, offered: Checkpoint, seed: int
-) -> dict[str, Series]:
+def with_profile(team: Team, series: dict[str, Series], server: Server, *, offered: Checkpoint) -> dict[str, Series]:
     """The series, the candidate's with a profile of its server, which still runs and is left paused."""
     name = offered.candidate.candidate_id
     entrant = Entrant(name=name, server=server, is_ours=True)
+    # the server has seen the prompts of its windows: the profile's are others
     row = team.evaluator.profiled(
-        series[name], entrant, workspace=offered.workspace, load=team.headline_load, pool=Pool.selection, seed=seed
-    )
+        series[name], entrant, workspace=offered.workspace, load=team.headline_load, pool=Pool.selection,
+        seed=secrets.randbits(31),
+    )  # fmt: skip
     return {**series, name: row}
 
 
