@@ -12,19 +12,25 @@ from typing import Any
 import pytest
 from load_samples import PIECES, reply, text_bundle
 from loop_fakes import FakeServer, RecordingLease
-from profile_samples import FOLDED
+from plan_samples import CPU, SMOLLM2, spec_of
+from profile_samples import FOLDED, profile_sample
 
+from vibeserve.benchmark import RealClock
 from vibeserve.core.nouns import Reply
 from vibeserve.core.spent import Spent
 from vibeserve.errors import InfraError, ServerError
 from vibeserve.plan.nouns import Roof
+from vibeserve.plan.steps import PROFILE_S, plan_steps
 from vibeserve.profiles import LinuxPerf, Profile, PySpy, Recording, Target, profile_lines
 from vibeserve.profiles import linux_perf as perf_module
 from vibeserve.profiles.py_spy import command_line
 from vibeserve.profiles.samples import NativeSample, parse_folded
 from vibeserve.profiles.tools import find_tool, run_tool
+from vibeserve.progress import QuietProgress
+from vibeserve.roles.evaluator import Entrant, Evaluator, Series
 from vibeserve.roles.profiling import NUM_EACH, SLICE_S, Profiling
-from vibeserve.spec import ClockKind, ProfileKind, Spec
+from vibeserve.schedules import SCHEDULES
+from vibeserve.spec import Budget, ClockKind, Level, ProfileKind, Spec
 from vibeserve.workloads import Pool
 
 SPANS = {"decode.linear": 0.75, "queue": 0.25}
@@ -251,6 +257,38 @@ def test_a_program_that_is_not_there_is_a_problem_and_no_crash(tmp_path: Path) -
     assert "No such file" in run_tool([str(tmp_path / "gone")], timeout_s=5).problem
     assert run_tool(["sleep", "5"], timeout_s=0.1).problem == "did not end within 0.1 s"
     assert find_tool("no-such-profiler") is None
+
+
+def test_a_tool_that_would_fill_the_disk_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A candidate chooses how many stacks there are and how long their names."""
+    monkeypatch.setattr("vibeserve.profiles.tools.MAX_FILE_BYTES", 1 << 16)
+    fake = program(tmp_path / "py-spy", 'for last; do :; done; exec head -c 1000000 /dev/zero > "$last"')
+    recording = PySpy(fake).record(target(tmp_path), seconds=1)
+    assert recording.stacks == () and recording.why_not.startswith("py-spy: ")
+    assert [path.name for path in tmp_path.iterdir()] == ["py-spy"]
+
+
+def test_the_evaluator_keeps_the_profile_with_the_windows_and_tells_of_it(rig: Rig) -> None:
+    told = QuietProgress()
+    profiling: Any = SimpleNamespace(take=lambda server, **given: profile_sample(load=given["load"]))
+    evaluator = Evaluator(SimpleNamespace(), RealClock(), progress=told, profiling=profiling)  # type: ignore[arg-type]
+    row = Series(name="r01a1", windows=({"output_throughput": 1.0},), replies=(), spans=SPANS)
+    entrant = Entrant(name="r01a1", server=rig.server)
+    kept = evaluator.profiled(row, entrant, workspace=rig.root, load="c4", pool=Pool.selection, seed=1)
+    assert kept.profile == profile_sample() and kept.windows == row.windows
+    assert [stage for stage, _ in told.events] == ["profile"] and told.events[0][1].startswith("stacks, 398 samples")
+
+
+def test_a_plan_counts_what_profiles_take() -> None:
+    def minutes(kind: ProfileKind, clock: ClockKind = ClockKind.real) -> float:
+        spec = spec_of(SMOLLM2, CPU, budget=Budget(rounds=4, attempts=1, wall_s=1e6))
+        spec.evaluation.profile, spec.evaluation.clock = kind, clock
+        steps = plan_steps(spec, SCHEDULES[Level.standard])
+        return next(step.minutes for step in steps if step.name == "synthesize")
+
+    assert minutes(ProfileKind.auto) - minutes(ProfileKind.off) == pytest.approx(5 * PROFILE_S / 60, abs=0.02)
+    assert minutes(ProfileKind.spans) == minutes(ProfileKind.off)
+    assert minutes(ProfileKind.auto, ClockKind.fake) == minutes(ProfileKind.off, ClockKind.fake)
 
 
 def test_without_either_program_both_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

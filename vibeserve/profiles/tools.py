@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,8 @@ from vibeserve.profiles.samples import NativeSample, Stack
 GRACE_S = 20.0
 """for a tool's own start and end, beside the time that it records"""
 MAX_TOLD_CHARS = 200
+MAX_FILE_BYTES, MAX_ADDRESS_BYTES = 64 << 20, 16 << 30
+"""of a tool: the candidate chooses how many stacks and how long names there are. A tool maps the libraries it reads"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +75,20 @@ class Ran:
 def run_tool(argv: Sequence[str], *, timeout_s: float) -> Ran:
     """Run a tool to its end; `problem` is its last words where it failed."""
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False)
+        done = subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", timeout=timeout_s, check=False, preexec_fn=_limit
+        )
     except subprocess.TimeoutExpired:
         return Ran(returncode=-1, output="", problem=f"did not end within {timeout_s:g} s")
     except OSError as error:
         return Ran(returncode=-1, output="", problem=str(error))
     problem = "" if done.returncode == 0 else first_words(done.stderr) or f"exit status {done.returncode}"
     return Ran(returncode=done.returncode, output=done.stdout, problem=problem)
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE_BYTES, MAX_FILE_BYTES))
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESS_BYTES, MAX_ADDRESS_BYTES))
 
 
 def first_words(text: str) -> str:
