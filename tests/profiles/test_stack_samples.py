@@ -49,6 +49,12 @@ def test_a_command_line_may_hold_what_it_likes() -> None:
     assert [frame.function for frame in found.frames] == ["f"]
 
 
+def test_a_childs_stack_is_its_own_and_not_its_parents() -> None:
+    line = 'process 59:"python mp.py";process 63:"python -c x; y --fork";thread (63): MainThread;work (mp.py:4) 9'
+    (found,) = parse_folded(line)
+    assert (found.pid, found.tid, [frame.function for frame in found.frames]) == (63, "63", ["work"])
+
+
 def test_names_that_are_chosen_cannot_pass_for_several_or_fill_a_page() -> None:
     name = "# Answer\u2028{}| " + "x" * 500
     (found,) = parse_folded(f'process 9:"x";thread (1): {name};{name} (runtime/a.py:1) 1')

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-PROCESS = re.compile(r"process (?P<pid>\d+)(?::.*)?")
+PROCESS = re.compile(r"(?:^|;)process (\d+)(?=[:;])")
+"""of a child its parents' come before its own"""
 THREAD = re.compile(r"thread \((?P<tid>[0-9A-Fa-fx]+)\)(?:: (?P<name>.*))?")
 FRAME = re.compile(r"(?P<function>.*) \((?P<file>.*):(?P<line>\d+)\)")
 HEADER = re.compile(r"^(?P<comm>\S.*?)\s+(?P<pid>\d+)/(?P<tid>\d+)\s*(?::.*)?$")
@@ -65,18 +66,21 @@ def parse_folded(text: str) -> list[Stack]:
 
 
 def _stack(body: str, count: int) -> Stack | None:
-    pid = 0
     found = THREAD.search(body)
     if found is None or count <= 0:
         return None
     # a command line may hold anything, `;` included: what counts begins at the thread
     before, _, rest = body.partition(found[0].partition(";")[0])
-    process = PROCESS.match(before)
-    if process is not None:
-        pid = int(process["pid"])
+    pids = PROCESS.findall(before)
     name = _plain((found["name"] or "").partition(";")[0], max_chars=MAX_THREAD_CHARS)
     frames = [frame for part in rest.split(";")[1:] if (frame := _frame(part)) is not None]
-    return Stack(pid=pid, tid=found["tid"], thread=name or f"thread {found['tid']}", frames=tuple(frames), count=count)
+    return Stack(
+        pid=int(pids[-1]) if pids else 0,
+        tid=found["tid"],
+        thread=name or f"thread {found['tid']}",
+        frames=tuple(frames),
+        count=count,
+    )
 
 
 def _frame(text: str) -> PythonFrame | None:
