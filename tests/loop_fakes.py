@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +23,7 @@ from vibeserve.benchmark import FakeClock
 from vibeserve.checkpoint import CheckpointStore
 from vibeserve.core.nouns import METRICS, Candidate, Outcome, Proposal, Refusal, Round, Verdict
 from vibeserve.core.spent import Spent
+from vibeserve.profiles import Profile
 from vibeserve.progress import QuietProgress
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.roles.judge import Screening
@@ -240,6 +241,9 @@ class FakeEvaluator:
     failures: dict[str, Exception] = field(default_factory=dict)
     compared: list[tuple[str, ...]] = field(default_factory=list)
     halved: list[tuple[str, ...]] = field(default_factory=list)
+    profiles: dict[str, Profile] = field(default_factory=dict)
+    """of candidates, by name"""
+    profiled_names: list[str] = field(default_factory=list)
     scaled: dict[str, dict[str, float]] = field(default_factory=dict)
     """factors on a candidate's metrics, beside the clock's"""
 
@@ -249,6 +253,10 @@ class FakeEvaluator:
             if entrant.name in self.failures:
                 raise self.failures[entrant.name]
         return {entrant.name: self._series(entrant.name, num_pairs) for entrant in entrants}
+
+    def profiled(self, row: Series, entrant: Entrant, **_: Any) -> Series:
+        self.profiled_names.append(entrant.name)
+        return replace(row, profile=self.profiles.get(entrant.name))
 
     def halve(self, entrants: Sequence[Entrant], **_: Any) -> str:
         self.halved.append(tuple(entrant.name for entrant in entrants))

@@ -11,6 +11,9 @@ from vibeserve.errors import InfraError
 MAX_PROMPT_BYTES = 9 * 1024
 """a prompt says what is needed and names where the rest can be opened"""
 CUT = "\n[...]\n"
+TRIMMED = ("history", "backlog", "notes", "profile")
+RANKED = ("profile",)
+"""their largest line comes first"""
 
 
 def render(role: str, context: Mapping[str, Any]) -> str:
@@ -36,19 +39,24 @@ class PromptTooLongError(InfraError):
     """A prompt beyond `MAX_PROMPT_BYTES`."""
 
 
-def fitted(role: str, context: Mapping[str, Any], *, trimmed: Sequence[str] = ("history", "backlog", "notes")) -> str:
-    """Like `render`, but the first lines of the lists in `trimmed` are left out, of the longest one first, until the
-    prompt is short enough."""
+def fitted(role: str, context: Mapping[str, Any], *, trimmed: Sequence[str] = TRIMMED) -> str:
+    """Like `render`, but lines of the lists in `trimmed` are left out, of the longest one first, until the prompt is
+    short enough: the oldest, and of a list that is ranked the last."""
     while True:
         try:
             return render(role, context)
         except PromptTooLongError:
             lists = {name: list(context.get(name, ())) for name in trimmed}
-            # the last line of a list goes after all others: it is the newest
-            longest = max(lists, key=lambda name: (len(lists[name]) > 1, sum(map(len, lists[name]))))
+            longest = max(lists, key=lambda name: _readiness(name, lists[name]))
             if not context.get(longest):
                 raise
-            context = {**context, longest: lists[longest][1:]}
+            context = {**context, longest: lists[longest][:-1] if longest in RANKED else lists[longest][1:]}
+
+
+def _readiness(name: str, lines: Sequence[str]) -> tuple[bool, bool, int]:
+    """Which list loses a line next. The last line of a list goes after all others, because it is the newest; what is
+    ranked can be measured again."""
+    return len(lines) > 1, len(lines) == 1 and name in RANKED, sum(map(len, lines))
 
 
 def shortened(text: str, *, max_chars: int) -> str:

@@ -19,6 +19,7 @@ from vibeserve.journal import Journal
 from vibeserve.planning import scored, scored_text
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.rounds import Checkpoint, RoundResult, Team, commit, expected_factor, run_round, tried_folder
+from vibeserve.rounds.profiling import profiled_checkpoint, with_profile
 from vibeserve.seeds import Seed
 from vibeserve.skills import TargetFacts, applicable
 from vibeserve.spec import ClockKind
@@ -121,7 +122,7 @@ def _planning_state(team: Team, search: Search, facts: TargetFacts, steering: St
     assert search.incumbent is not None
     state = PlanningState(
         facts=facts, scaffold=team.scaffold, skills=team.skills, incumbent=search.incumbent.assembled,
-        spans=search.incumbent.spans, workspace=search.incumbent.workspace,
+        spans=search.incumbent.spans, profile=search.incumbent.profile, workspace=search.incumbent.workspace,
         tried=tried_folder(team),
         records=[entry.record for entry in search.entries], min_effect=team.bench.plan.spec.evaluation.min_effect,
     )  # fmt: skip
@@ -252,7 +253,7 @@ def baseline_round(team: Team, *, seed: Seed) -> RoundResult:
         seed=draw,
     )
     record = _baseline_record(offered, verdict, series, floor=floor, seconds=team.monotonic() - started_s)
-    return RoundResult(record=record, checkpoint=replace(offered, spans=series["r00a1"].spans), series=series)
+    return RoundResult(record=record, checkpoint=profiled_checkpoint(offered, series["r00a1"]), series=series)
 
 
 def _measure_twice(team: Team, offered: Checkpoint, server: Any, *, seed: int) -> dict[str, Series]:
@@ -263,13 +264,14 @@ def _measure_twice(team: Team, offered: Checkpoint, server: Any, *, seed: int) -
         twin = team.bench.serve(offered.workspace, name="r00a1-again")
         servers.append(twin)
         team.clock.declare("r00a1-again", factor=1.0)
-        return team.evaluator.compare(
+        series = team.evaluator.compare(
             [
                 Entrant(name=each.name, server=each, is_ours=True, is_judged=each is server) for each in servers
             ],
             load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs,
             window_s=plan.schedule.search_window_s, warmup_s=plan.schedule.search_warmup_s, profiled="r00a1",
         )  # fmt: skip
+        return with_profile(team, series, server, offered=offered)
     finally:
         for each in servers:
             each.stop(drain_s=0)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from language_rig import PROPOSAL, tiny_plan
 from loop_fakes import WRONG_TOKENS
+from profile_samples import profile_sample
 
 from vibeserve.agents import Assembled, PlanningState, briefs
 from vibeserve.agents.schemas import SCHEMAS, proposal_of
@@ -86,6 +87,7 @@ def contexts(plan: Plan, *, history: list[Round]) -> dict[str, dict[str, Any]]:
         "threads": 2, "python": "/usr/bin/python3", "has_components": True,
     }  # fmt: skip
     incumbent = briefs.incumbent_brief(state.incumbent, spans=state.spans, records=history)
+    profile, short = (briefs.profile_brief(profile_sample(is_long=bool(history)), max_rows=rows) for rows in (5, 3))
     refusals = [Refusal(gate="probe", reason_class="died", text=LONG), WRONG_TOKENS, WRONG_TOKENS, WRONG_TOKENS]
     excerpt = briefs.patch_excerpt(PATCH * (20 if history else 1), max_chars=2600)
     patch = {"patch": excerpt, "patch_file": "/run/patch.diff"}
@@ -95,12 +97,12 @@ def contexts(plan: Plan, *, history: list[Round]) -> dict[str, dict[str, Any]]:
         "planner": {
             "incumbent": incumbent, "history": briefs.history_brief(history), "tried": "",
             "analysis": briefs.analysis_brief(history), "min_effect": "2%", "pins": "none",
-            **briefs.planning_brief(state),
+            **briefs.planning_brief(state), "profile": profile,
             "skills": briefs.skills_brief(SKILLS, state=state, folder=Path("/skills")),
         },
         "implementer": {
             "proposal": briefs.proposal_brief(proposal()), "attempt": 2 if history else 1, "incumbent": incumbent,
-            "has_tree": True, "is_assembled": False,
+            "has_tree": True, "is_assembled": False, "profile": short,
             "history": briefs.history_brief(history[-4:]), "tried": "/run/tried: r01a1.diff",
             "refusals": briefs.refusals_brief(refusals if history else []),
             "skills": briefs.skills_brief(SKILLS, state=None, folder=Path("/skills")),
@@ -114,7 +116,7 @@ def contexts(plan: Plan, *, history: list[Round]) -> dict[str, dict[str, Any]]:
             "proposal": briefs.proposal_brief(proposal()), "outcome": "accepted",
             "reason": quoted(LONG, max_chars=600), "spans": "queue 25%", "incumbent_spans": "queue 60%",
             "pairs": "1.2, 1.4", "remark": quoted(LONG if history else "", max_chars=500), "checks": "scan, build",
-            "history": briefs.history_brief(history[-5:]), "skills_folder": "/skills", **patch,
+            "history": briefs.history_brief(history[-5:]), "skills_folder": "/skills", **patch, "profile": profile,
             "figures": [f"metric_{n}: candidate 1.234, incumbent 1.111" for n in range(16)],
         },
     }  # fmt: skip

@@ -72,6 +72,7 @@ CASES = (
     Case(id="true rounds", files=body("budget: {rounds: yes}\n")),
     Case(id="long value", files=body("budget: {rounds: " + "x" * 500 + "}\n")),
     Case(id="enum", files=body("budget: {level: fast}\nsandbox: {tier: AA}\n")),
+    Case(id="enum that YAML reads as no", files=body("evaluation: {profile: off}\n")),
     Case(id="units", files=target(GOOD.replace(RELATIVE, "max_ms: 0.3s") + UNITS)),
     Case(id="unit not known", files=body("budget: {wall_s: soon}\n")),
     Case(id="environment", files=body("budget: {rounds: '${oc.env:ROUNDS}'}\n")),

@@ -53,6 +53,7 @@ CASES = (
     line("wrong type", "budget.rounds=many"),
     line("wrong unit", "budget.wall_s=10m"),
     line("wrong enum", "budget.level=fast"),
+    line("unknown profile", "evaluation.profile=perf"),
     line("null", "budget.rounds=null"),
     line("empty value", "budget.rounds="),
     line("negative", "budget.rounds=-1"),

@@ -10,10 +10,11 @@ from typing import Any
 
 from vibeserve.agents.port import Assembled, PlanningState
 from vibeserve.core.engines import ENGINES
-from vibeserve.core.nouns import METRICS, Decision, Outcome, Proposal, Refusal, Round
+from vibeserve.core.nouns import METRICS, ActivationState, Decision, Outcome, Proposal, Refusal, Round
 from vibeserve.hardware import HardwareFacts
 from vibeserve.plan import Plan
 from vibeserve.planning import backlog_lines, calibration_of, calibration_text, note_lines
+from vibeserve.profiles import Profile, profile_lines
 from vibeserve.prompts import beginning, quoted
 from vibeserve.skills import Skill, applicable
 from vibeserve.spec import Goal
@@ -28,6 +29,9 @@ MAX_REASON_CHARS, MAX_NEW_REASON_CHARS, NUM_NEW_ROUNDS = 120, 420, 2
 """of a round's reason: the newest are told at length"""
 MAX_REFUSAL_CHARS = 700
 MAX_ANALYSIS_CHARS = 1300
+MAX_PROFILE_CHARS, MAX_ACTIVATION_CHARS = 760, 160
+NUM_PROFILE_ROWS, NUM_PROFILE_ROWS_SHORT = 5, 3
+"""for who plans, and for who writes the code"""
 MAX_SKILLS_TOLD = 30
 MAX_SKILL_CHARS = 110
 IMPORTABLE = (
@@ -146,6 +150,14 @@ def compared_rows(metrics: Mapping[str, Mapping[str, float]]) -> list[str]:
     ]
 
 
+def profile_brief(profile: Profile | None, *, max_rows: int) -> list[str]:
+    """The ranked list as data: names in it are the candidate's to choose. Empty where nothing was profiled."""
+    lines = profile_lines(profile, max_rows=max_rows)
+    while sum(map(len, lines)) > MAX_PROFILE_CHARS:
+        lines.pop()  # the largest come first
+    return quoted("\n".join(lines), max_chars=2 * MAX_PROFILE_CHARS).splitlines()
+
+
 def spans_text(spans: Mapping[str, float]) -> str:
     """`queue 40%, prefill 30%`, the largest first."""
     largest = sorted(spans.items(), key=lambda pair: -pair[1])
@@ -189,7 +201,9 @@ def history_brief(records: Sequence[Round]) -> list[str]:
         forecast = f", forecast x{record.proposal.forecast_ratio:g}" if record.proposal else ""
         is_new = record.number > records[-1].number - NUM_NEW_ROUNDS
         reason = beginning(record.reason, max_chars=MAX_NEW_REASON_CHARS if is_new else MAX_REASON_CHARS)
-        lines.append(f"round {record.number}: {title}{forecast}: {record.outcome.value}: {reason}{_doubt(record)}")
+        lines.append(
+            f"round {record.number}: {title}{forecast}: {record.outcome.value}: {reason}{_added(record)}"
+        )
     left_out = len(records) - len(lines)
     return [f"({left_out} older rounds are left out)", *lines] if left_out else lines
 
@@ -203,6 +217,18 @@ def _doubt(record: Round) -> str:
     is_wide = headline.ci_low <= 1 < headline.ratio and math.log(headline.ratio) > decision.noise_floor
     told = " (undecided: the median is beyond the bar, the interval too wide; the machine may have been busy)"
     return told if is_wide else ""
+
+
+def _added(record: Round) -> str:
+    return f"{_doubt(record)}{_activated(record)}"
+
+
+def _activated(record: Round) -> str:
+    """Whether the new path was seen to run; silent where it was."""
+    found = record.activation
+    if found is None or found.state is ActivationState.SEEN:
+        return ""
+    return f" (activation {found.state.value}: {beginning(found.text, max_chars=MAX_ACTIVATION_CHARS)})"
 
 
 def planning_brief(state: PlanningState) -> dict[str, Any]:

@@ -91,6 +91,7 @@ class LanguagePlanner(LanguageRole):
             context={
                 "incumbent": briefs.incumbent_brief(state.incumbent, spans=state.spans, records=state.records),
                 "history": briefs.history_brief(state.records), **briefs.planning_brief(state),
+                "profile": briefs.profile_brief(state.profile, max_rows=briefs.NUM_PROFILE_ROWS),
                 "tried": briefs.tried_brief(state.tried),
                 "analysis": briefs.analysis_brief(state.records),
                 "skills": briefs.skills_brief(self.shelf.skills, state=state, folder=self.shelf.folder),
@@ -142,6 +143,7 @@ class LanguageImplementer(LanguageRole):
                 "incumbent": briefs.incumbent_brief(given.assembled, spans={}, records=given.records),
                 "history": briefs.history_brief(given.records[-4:]), "tried": briefs.tried_brief(given.tried),
                 "refusals": briefs.refusals_brief(given.refusals),
+                "profile": briefs.profile_brief(given.profile, max_rows=briefs.NUM_PROFILE_ROWS_SHORT),
                 "skills": briefs.skills_brief(self.shelf.skills, state=None, folder=self.shelf.folder),
             },
         )  # fmt: skip
@@ -229,6 +231,7 @@ class LanguageEvaluator(LanguageRole):
                 "incumbent_spans": briefs.spans_text(explanation.incumbent_spans),
                 "patch": briefs.patch_excerpt(explanation.patch, max_chars=MAX_PATCH_CHARS),
                 "spans": briefs.spans_text(record.spans),
+                "profile": briefs.profile_brief(explanation.profile, max_rows=briefs.NUM_PROFILE_ROWS),
             },
         )  # fmt: skip
         rows = [f"{row['span']} {row['share']:.0%}: {row['why']}" for row in answer.output["bottlenecks"]]

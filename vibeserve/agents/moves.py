@@ -87,14 +87,14 @@ def adoption(skill: Skill, gain: float, state: PlanningState) -> Proposal:
     assert card is not None
     kept, dropped = _compatible(card, state)
     components = resolve([*kept, card.name], state.skills)
-    share = sum(state.spans.get(span, 0.0) for span in card.relieves)
+    share = sum(state.shares.get(span, 0.0) for span in card.relieves)
     instead = f" instead of {', '.join(dropped)}" if dropped else ""
     return Proposal(
         proposal_id=f"p{len(state.records):03d}-{card.name}",
         title=f"adopt {card.name}{instead}",
         hypothesis=f"{card.name} relieves {', '.join(card.relieves)}, {share:.0%} of the requests' wall time",
         mechanism=skill.description,
-        activation_evidence=f"the spans {', '.join(card.relieves)} shrink in the candidate's profile",
+        activation_evidence=_evidence_of(card),
         falsification="the interval of the paired headline ratio includes 1, or a gate refuses",
         forecast_ratio=round(gain, 3),
         components=tuple(sorted(component.name for component in components)),
@@ -102,6 +102,14 @@ def adoption(skill: Skill, gain: float, state: PlanningState) -> Proposal:
         skills=(skill.name,),
         card=card.name,
     )
+
+
+def _evidence_of(card: Card) -> str:
+    """What the framework's profiler can see: the modules that the component brings run."""
+    modules = [
+        f"`{path}`" for path in sorted(card.files.values()) if path.endswith(".py") and path.startswith("runtime/")
+    ]
+    return f"functions of {', '.join(modules[:4]) or 'the component'} run; {', '.join(card.relieves)} shrink"
 
 
 def _retained_parameters(components: Sequence[Skill], state: PlanningState) -> dict[str, float | int | str | bool]:

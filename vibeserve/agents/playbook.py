@@ -1,9 +1,9 @@
 """The embedded agent: planner, implementer and judge that work from the skills' cards, without any model.
 
-The planner splits a request's wall time by spans, looks for the card that relieves the largest share by its expected
-factor (Amdahl 1967: gain = 1 / (1 - share + share / factor)), and after the last card tunes the incumbent's parameters
-by successive halving (Jamieson and Talwalkar 2016). A refusal abandons the (card, parameters) pair, two abandon the
-card.
+The planner splits a request's wall time by spans, as the framework's profile of the incumbent corrects them, looks for
+the card that relieves the largest share by its expected factor (Amdahl 1967: gain = 1 / (1 - share + share / factor)),
+and after the last card tunes the incumbent's parameters by successive halving (Jamieson and Talwalkar 2016). A refusal
+abandons the (card, parameters) pair, two abandon the card.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PlaybookPlanner:
         promising = [
             (num_failures(card, state.records), -gain, card.name, skill)
             for card, skill in applicable_cards(state)
-            if (gain := gain_of(card, state.spans)) >= 1 + state.min_effect
+            if (gain := gain_of(card, state.shares)) >= 1 + state.min_effect
         ]
         for failures, negative_gain, _, skill in sorted(promising, key=lambda entry: entry[:3]):
             proposal = adoption(skill, -negative_gain, state)
@@ -86,7 +86,7 @@ class PlaybookJudge:
 
 
 class PlaybookEvaluator:
-    """The spans say all that the playbook reads."""
+    """Spans and profile say all that the playbook reads."""
 
     def explain(self, explanation: Explanation) -> str:
         return ""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from vibeserve.core.nouns import Decision, Proposal, Refusal, Round, Verdict
 from vibeserve.planning import Backlog, Constraints, Memory
+from vibeserve.profiles import Profile, planning_shares
 from vibeserve.skills import Scaffold, Skill, TargetFacts
 
 Parameters = Mapping[str, float | int | str | bool]
@@ -35,7 +36,9 @@ class PlanningState:
     skills: Sequence[Skill]
     incumbent: Assembled
     spans: dict[str, float]
-    """share of the incumbent's request wall time by span; sums to 1"""
+    """share of the incumbent's request wall time by span, by its own counters; sums to 1"""
+    profile: Profile | None = None
+    """of the incumbent, by the framework"""
     records: Sequence[Round]
     min_effect: float
     """gains below this share are not accepted, so they are not worth a round"""
@@ -51,6 +54,11 @@ class PlanningState:
     """ideas that were had, with what became of them"""
     memory: Memory = field(default_factory=Memory)
     """notes that outlive a round"""
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """What gains are reckoned with, by span: of the profile where it is timed, else the spans."""
+        return planning_shares(self.profile, self.spans)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +80,8 @@ class Implementation:
     records: Sequence[Round] = ()
     tried: Path | None = None
     """folder with the patches of candidates that passed every gate and were not faster"""
+    profile: Profile | None = None
+    """of the incumbent"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +118,8 @@ class Explanation:
     workspace: Path
     patch: str
     incumbent_spans: Mapping[str, float] = field(default_factory=dict)
+    profile: Profile | None = None
+    """of the candidate, where it was accepted"""
     records: Sequence[Round] = ()
     """the rounds before it"""
 

@@ -44,7 +44,7 @@ def list_choices(state: PlanningState) -> list[Proposal]:
     """Every untried adoption and setting, in a fixed order. Cards that failed twice are abandoned, as under any
     policy."""
     adoptions = [
-        adoption(skill, gain_of(card, state.spans), state)
+        adoption(skill, gain_of(card, state.shares), state)
         for card, skill in applicable_cards(state)
         if num_failures(card, state.records) < MAX_FAILURES
     ]

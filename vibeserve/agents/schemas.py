@@ -43,7 +43,7 @@ _PROPOSAL = _object(
     title=_text("one line", min_length=3),
     hypothesis=_text("what will be faster, and why", min_length=10),
     mechanism=_text("how: what the runtime will do differently", min_length=10),
-    activation_evidence=_text("how the framework can see that the new path really runs", min_length=3),
+    activation_evidence=_text("`functions`, `modules` or symbols that run on the new path", min_length=3),
     falsification=_text("which result proves the hypothesis wrong", min_length=3),
     forecast_ratio={
         "type": "number",

@@ -185,6 +185,8 @@ def _write_round(folder: Path, record: RoundRecord) -> None:
     write_document(folder / "measurements.json", measurements)
     write_document(folder / "entry.json", to_json_data(record.entry))
     write_text_atomic(folder / "change.patch", record.patch)
+    if record.profile is not None:
+        write_document(folder / "profile.json", to_json_data(record.profile))
 
 
 def write_golden(folder: Path, golden: Golden) -> None:

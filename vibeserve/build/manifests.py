@@ -113,8 +113,10 @@ def round_records(run: Run, search: Search) -> list[RoundRecord]:
                     number=record.number, outcome=record.outcome, reason=record.reason, proposal=record.proposal,
                     commit=commit, headline=headline, cumulative_ratio=cumulative, spans=record.spans,
                     seconds=record.seconds, refusals=record.verdict.refusals if record.verdict else (),
+                    activation=record.activation,
                 ),
                 verdict=record.verdict, measurements=entry.measurements,
+                profile=entry.checkpoint.profile if entry.checkpoint else None,
                 patch=store.diff(parent, commit) if commit else "",
             )
         )  # fmt: skip

@@ -87,7 +87,20 @@ def _software() -> Iterator[Finding]:
     detail = f"{torch.version}, {torch.cpu_capability}, {torch.num_threads} threads"
     yield Finding(name="torch", state=State.OK, detail=detail)
     yield _tool("git", "checkpoints are git commits", "install git", state=State.MISSING)
+    yield _profilers()
     yield _tool("g++", "components in C++ are compiled by it", "install g++; without it those components are skipped")
+
+
+def _profilers() -> Finding:
+    """A run without them plans by the servers' own counters and cannot say whether a new path ran."""
+    from vibeserve.profiles import LinuxPerf, PySpy
+
+    missing = [text for text in (PySpy().why_not(), LinuxPerf().why_not()) if text]
+    if not missing:
+        return Finding(name="profilers", state=State.OK, detail="py-spy for Python, perf for native symbols")
+    whats, nexts = zip(*(text.split("; next: ", 1) for text in missing), strict=True)
+    state = State.WARNING if PySpy().why_not() else State.OK
+    return Finding(name="profilers", state=state, detail="; ".join(whats), next="; ".join(nexts))
 
 
 def _tool(name: str, why: str, advice: str, *, state: State = State.WARNING) -> Finding:

@@ -82,6 +82,8 @@ def _wording(error: ValidationError, path: KeyPath, *, field: str) -> str:
     if error.validator == "enum":
         options = [str(option) for option in value]
         guess = suggest(str(error.instance), options)
+        if error.instance is False and "off" in options:
+            guess = "; YAML reads off as false: write 'off';"
         return f"{_short(error.instance)} is not valid{guess}{' ' if guess else '; '}valid: {', '.join(options)}"
     if error.validator == "minimum":
         return f"{_short(error.instance)} is below {value}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vibeserve.core.environment import Environment
-from vibeserve.core.nouns import Direction, Outcome, Proposal, RatioInterval, Refusal, Role, Verdict
+from vibeserve.core.nouns import Activation, Direction, Outcome, Proposal, RatioInterval, Refusal, Role, Verdict
 
 STATUSES = ("certified", "uncertified", "refused")
 
@@ -185,6 +185,8 @@ class RoundEntry:
     """share of request wall time by span, 0 to 1"""
     seconds: float = 0.0
     """wall time of the round"""
+    activation: Activation | None = None
+    """whether the framework's profiler saw the new path run; of accepted rounds that were profiled"""
     schema_version: int = 1
 
 
@@ -198,6 +200,8 @@ class RoundRecord:
     """JSON data: windows, pairs, metrics by load"""
     patch: str = ""
     """against the incumbent, as `CheckpointStore.diff` prints it"""
+    profile: Any = None
+    """document of `vibeserve.profiles.Profile`; of the seed and of accepted rounds"""
     schema_version: int = 1
 
 

@@ -11,6 +11,8 @@ from vibeserve.contract import Direction, Metric, Record, Request, Role
 
 __all__ = [
     "METRICS",
+    "Activation",
+    "ActivationState",
     "Candidate",
     "Chunk",
     "Decision",
@@ -240,6 +242,24 @@ class Decision:
     """half-width of the 95% interval of the median A/A log-ratio at the same number of pairs"""
 
 
+class ActivationState(Enum):
+    SEEN = "seen"
+    NOT_SEEN = "not seen"
+    NOT_CHECKABLE = "not checkable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activation:
+    """Whether the framework's profiler saw the new path run, by the names in `Proposal.activation_evidence`. It decides
+    nothing: planner and reader are told."""
+
+    state: ActivationState
+    text: str
+    """what was looked for and found, or why it cannot be checked"""
+    seen: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class RefusedAttempt:
     """A refused candidate that another attempt of the same round followed."""
@@ -277,6 +297,8 @@ class Round:
     """what the evaluator's agent made of the measurements; it decides nothing"""
     remark: str = ""
     """what the judge's agent said of a candidate that it let pass"""
+    activation: Activation | None = None
+    """of an accepted candidate; None where nothing was profiled"""
 
     @property
     def is_refused(self) -> bool:

@@ -6,13 +6,16 @@ import dataclasses
 
 from vibeserve.plan.nouns import PlanStep
 from vibeserve.schedules import Schedule
-from vibeserve.spec import Budget, ClockKind, Evaluation, Spec
+from vibeserve.spec import Budget, ClockKind, Evaluation, ProfileKind, Spec
 
 STARTUP_S = 15.0
 """start of one server, with imports and loading; peers with a compiler take longer the first time"""
 
 GATES_S = 20.0
 """screening, probes and re-scoring of one candidate"""
+
+PROFILE_S = 12.0
+"""of the seed and of an accepted candidate, with the start of its load"""
 
 GRAPH: dict[str, tuple[str, ...]] = {
     "weights": (),
@@ -37,7 +40,9 @@ def plan_steps(spec: Spec, schedule: Schedule) -> tuple[PlanStep, ...]:
         "weights": 20.0,
         "reference": 10.0,
         "baselines": len(spec.baseline) * (_startup_s(spec) + schedule.screen_window_s),
-        "synthesize": _synthesize_s(spec.budget, schedule, startup_s=_startup_s(spec)),
+        "synthesize": _synthesize_s(
+            spec.budget, schedule, startup_s=_startup_s(spec), profile_s=_profile_s(spec.evaluation)
+        ),
         "certify": _certify_s(spec, schedule),
         "package": 5.0,
     }
@@ -53,11 +58,18 @@ def _startup_s(spec: Spec) -> float:
     return 3.0 if spec.evaluation.clock is ClockKind.fake else STARTUP_S
 
 
-def _synthesize_s(budget: Budget, schedule: Schedule, *, startup_s: float) -> float:
-    """Round 0 measures an A/A pair series for the noise floor, every attempt an A/B one."""
+def _profile_s(evaluation: Evaluation) -> float:
+    is_profiled = evaluation.profile in (ProfileKind.auto, ProfileKind.stacks)
+    return PROFILE_S if is_profiled and evaluation.clock is ClockKind.real else 0.0
+
+
+def _synthesize_s(budget: Budget, schedule: Schedule, *, startup_s: float, profile_s: float) -> float:
+    """Round 0 measures an A/A pair series for the noise floor, every attempt an A/B one; one attempt a round may be
+    accepted and profiled."""
     series_s = 2 * (schedule.search_warmup_s + schedule.search_pairs * schedule.search_window_s)
     attempt_s = startup_s + GATES_S * (startup_s / STARTUP_S) + series_s
-    return startup_s + series_s + budget.rounds * budget.attempts * attempt_s
+    rounds_s = budget.rounds * (budget.attempts * attempt_s + profile_s)
+    return startup_s + series_s + profile_s + rounds_s
 
 
 def _certify_s(spec: Spec, schedule: Schedule) -> float:

@@ -6,12 +6,16 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
 
 from vibeserve.benchmark import Clock, Contender, Devices, Discarding, DisturbedPair, Slice, interleave, window_metrics
 from vibeserve.client import LoadSession
 from vibeserve.contract import Metric, Record
+from vibeserve.profiles import Profile, profile_lines
 from vibeserve.progress import Progress
+from vibeserve.roles.loads import end_load
+from vibeserve.roles.profiling import Profiling
 from vibeserve.roles.workbench import Workbench, span_shares
 from vibeserve.service import Server
 from vibeserve.spec import ClockKind, Level
@@ -53,6 +57,8 @@ class Series:
     """share of request time by span; only where asked for"""
     discarded: tuple[DisturbedPair, ...] = ()
     """pairs that the machine spoilt; they were measured again"""
+    profile: Profile | None = None
+    """of the seed and of what would be accepted, where the spec asks for one"""
 
     def medians(self) -> dict[str, float]:
         """Median over the windows of every metric that all windows have."""
@@ -61,10 +67,13 @@ class Series:
 
 
 class Evaluator:
-    def __init__(self, bench: Workbench, clock: Clock, *, progress: Progress | None = None) -> None:
+    def __init__(
+        self, bench: Workbench, clock: Clock, *, progress: Progress | None = None, profiling: Profiling | None = None
+    ) -> None:
         self._bench = bench
         self._clock = clock
         self._progress = progress
+        self._profiling = profiling or Profiling(bench=bench)
 
     def compare(
         self, entrants: Sequence[Entrant], *, load: str, pool: Pool, seed: int, num_pairs: int, window_s: float,
@@ -105,7 +114,7 @@ class Evaluator:
                 if entrant.is_judged:
                     self._await_evidence(entrant.server, sessions[entrant.name])
         finally:
-            replies = {e.name: _end(e.server, sessions[e.name]) for e in entrants}
+            replies = {e.name: end_load(e.server, sessions[e.name]) for e in entrants}
         shares = span_shares(before, self._spans(servers[profiled])) if profiled else {}
         return {
             entrant.name: replace(
@@ -114,6 +123,15 @@ class Evaluator:
             )
             for entrant, row in zip(entrants, slices, strict=True)
         }
+
+    def profiled(self, row: Series, entrant: Entrant, *, workspace: Path, load: str, pool: Pool, seed: int) -> Series:
+        """The entrant's series with the profile of its server, taken now, after its windows. It is left paused."""
+        profile = self._profiling.take(
+            entrant.server, workspace=workspace, load=load, pool=pool, seed=seed, spans=row.spans
+        )
+        if profile is not None and self._progress is not None:
+            self._progress.event("profile", profile_lines(profile)[0] if profile_lines(profile) else profile.tool)
+        return replace(row, profile=profile)
 
     def _devices(self) -> Devices:
         hardware = self._bench.plan.spec.hardware
@@ -225,19 +243,6 @@ def _speed(row: Series, metric: Metric) -> float:
     """The more the better, whatever the metric's direction; 0 without a value."""
     value = row.medians().get(metric.name, 0.0)
     return metric.ratio(value, against=1.0) if value > 0 else 0.0
-
-
-def _end(server: Server, session: LoadSession) -> list[Record]:
-    """Stop a load whose server may be stopped, too: it has to see the disconnects. The server is left paused."""
-    if not session.is_started:
-        return []
-    if server.poll() is None:
-        server.resume()
-    try:
-        return session.stop()
-    finally:
-        if server.poll() is None:
-            server.pause()
 
 
 def merged(parts: Sequence[Series]) -> Series:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import replace
 
 from vibeserve.agents import Review
@@ -13,6 +14,7 @@ from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.roles.judge import Screening
 from vibeserve.rounds.nouns import Checkpoint, RoundResult, Team, first_line
 from vibeserve.rounds.offering import patch_of
+from vibeserve.rounds.profiling import activation_of, profiled_checkpoint, with_profile
 from vibeserve.sandbox import Exceeded
 from vibeserve.service import Server
 from vibeserve.workloads import Pool
@@ -35,18 +37,23 @@ def judge_and_measure(
         return RoundResult(
             record=replace(record, outcome=outcome, reason=screening.refusals[0].feedback, verdict=verdict)
         )
-    series = _measure(team, screening.server, incumbent=incumbent, name=name, seed=seed)
+
+    def decided(series: dict[str, Series]) -> Decision:
+        ours, theirs = series[name], series[incumbent.candidate.candidate_id]
+        return decide(
+            ours.windows, theirs.windows, metric=team.headline_metric, seed=seed,
+            noise_floor=_noise_floor(team, theirs, incumbent=incumbent, seed_floor=seed_floor, seed=seed),
+            min_effect=plan.spec.evaluation.min_effect, guards=[*guards_of(team), *implied_guards(team, theirs)],
+            complexity=(offered.num_lines, incumbent.num_lines),
+        )  # fmt: skip
+
+    series = _measure(team, screening.server, incumbent=incumbent, offered=offered, seed=seed, decided=decided)
     ours, theirs = series[name], series[incumbent.candidate.candidate_id]
     verdict, _ = team.judge.verdict(
         ours.replies, workspace=offered.workspace, before=screening.before, seed=seed, name=name,
         max_replies=plan.spec.evaluation.num_rescored,
     )  # fmt: skip
-    decision = decide(
-        ours.windows, theirs.windows, metric=team.headline_metric, seed=seed,
-        noise_floor=_noise_floor(team, theirs, incumbent=incumbent, seed_floor=seed_floor, seed=seed),
-        min_effect=plan.spec.evaluation.min_effect, guards=[*guards_of(team), *implied_guards(team, theirs)],
-        complexity=(offered.num_lines, incumbent.num_lines),
-    )  # fmt: skip
+    decision = decided(series)
     record = replace(
         record, decision=decision, spans=ours.spans,
         metrics={"candidate": ours.medians(), "incumbent": theirs.medians()},
@@ -56,8 +63,13 @@ def judge_and_measure(
         verdict, remark = _reviewed(team, offered, verdict, decision, record=record, incumbent=incumbent)
     record = replace(record, verdict=verdict, remark=remark)
     record = _outcome(record, verdict, decision)
-    checkpoint = replace(offered, spans=ours.spans) if record.outcome is Outcome.ACCEPTED else None
-    return RoundResult(record=record, checkpoint=checkpoint, series=series)
+    if record.outcome is not Outcome.ACCEPTED:
+        return RoundResult(record=record, series=series)
+    assert record.proposal is not None
+    activation = activation_of(team, record.proposal, ours.profile, offered=offered, incumbent=incumbent)
+    return RoundResult(
+        record=replace(record, activation=activation), checkpoint=profiled_checkpoint(offered, ours), series=series
+    )
 
 
 def _reviewed(
@@ -96,16 +108,20 @@ def _noise_floor(team: Team, theirs: Series, *, incumbent: Checkpoint, seed_floo
     return noise_floor(logs, seed=seed, num_pairs=len(theirs.windows))
 
 
-def _measure(team: Team, server: Server, *, incumbent: Checkpoint, name: str, seed: int) -> dict[str, Series]:
-    """The candidate, already up, beside a fresh start of the incumbent. Both are stopped afterwards."""
-    plan = team.bench.plan
+def _measure(
+    team: Team, server: Server, *, incumbent: Checkpoint, offered: Checkpoint, seed: int,
+    decided: Callable[[dict[str, Series]], Decision],
+) -> dict[str, Series]:  # fmt: skip
+    """The candidate, already up, beside a fresh start of the incumbent; what would be accepted is profiled then. Both
+    are stopped afterwards."""
+    plan, name = team.bench.plan, offered.candidate.candidate_id
     servers = [server]
     try:
         server.pause()
         team.bench.build(incumbent.workspace)
         other = team.bench.serve(incumbent.workspace, name=incumbent.candidate.candidate_id)
         servers.append(other)
-        return team.evaluator.compare(
+        series = team.evaluator.compare(
             [
                 Entrant(name=each, server=up, is_ours=True, is_judged=each == name)
                 for each, up in ((name, server), (other.name, other))
@@ -113,6 +129,8 @@ def _measure(team: Team, server: Server, *, incumbent: Checkpoint, name: str, se
             load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs,
             window_s=plan.schedule.search_window_s, warmup_s=plan.schedule.search_warmup_s, profiled=name,
         )  # fmt: skip
+        is_worth_it = decided(series).accepted
+        return with_profile(team, series, server, offered=offered) if is_worth_it else series
     finally:
         for each in servers:
             each.stop(drain_s=0)

@@ -12,6 +12,7 @@ from vibeserve.benchmark import Clock
 from vibeserve.checkpoint import CheckpointStore
 from vibeserve.contract import Metric
 from vibeserve.core.nouns import Candidate, Round
+from vibeserve.profiles import Profile
 from vibeserve.progress import Progress
 from vibeserve.roles.evaluator import Evaluator, Series
 from vibeserve.roles.judge import Judge
@@ -27,6 +28,7 @@ class Checkpoint:
     assembled: Assembled
     workspace: Path
     spans: dict[str, float] = field(default_factory=dict)
+    profile: Profile | None = None
     num_lines: int = 0
     """of the runtime's Python and native sources: the simplicity of a tie"""
 

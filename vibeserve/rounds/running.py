@@ -19,6 +19,7 @@ from vibeserve.errors import (
     StorageError,
     VibeServeError,
 )
+from vibeserve.profiles import Profile
 from vibeserve.rounds.measuring import judge_and_measure
 from vibeserve.rounds.nouns import Checkpoint, RoundResult, Team, first_line
 from vibeserve.rounds.offering import fresh_workspace, offer, patch_of
@@ -58,7 +59,8 @@ def run_round(
         earlier.append(record)
         current = revised
     attempts = tuple(_refused_attempt(refused) for refused in earlier)
-    analysis = _explained(team, record, incumbent=incumbent, records=state.records)
+    profile = result.checkpoint.profile if result.checkpoint is not None else None
+    analysis = _explained(team, record, incumbent=incumbent, records=state.records, profile=profile)
     record = replace(record, refused_attempts=attempts, analysis=analysis)
     _keep_patch(team, record, incumbent=incumbent)
     return replace(result, record=replace(record, seconds=team.monotonic() - started_s))
@@ -75,7 +77,7 @@ def _given(
         workspace=fresh_workspace(team, f"r{number:02d}a{attempt}"), number=number, attempt=attempt,
         incumbent=incumbent.workspace, assembled=incumbent.assembled, previous=Path(tree) if tree else None,
         refusals=last.verdict.refusals if last is not None and last.verdict is not None else (), records=records,
-        tried=tried_folder(team),
+        tried=tried_folder(team), profile=incumbent.profile,
     )  # fmt: skip
 
 
@@ -92,13 +94,15 @@ def _keep_patch(team: Team, record: Round, *, incumbent: Checkpoint) -> None:
         path.write_text(patch_of(team, record.candidate, incumbent), encoding="utf-8")
 
 
-def _explained(team: Team, record: Round, *, incumbent: Checkpoint, records: Sequence[Round]) -> str:
+def _explained(
+    team: Team, record: Round, *, incumbent: Checkpoint, records: Sequence[Round], profile: Profile | None
+) -> str:
     """The evaluator's remark on a measured round. It decides nothing, so a missing one is told and no more."""
     if record.candidate is None or not record.metrics:
         return ""
     given = Explanation(
         record=record, workspace=Path(record.candidate.workspace), patch=patch_of(team, record.candidate, incumbent),
-        incumbent_spans=incumbent.spans, records=records,
+        incumbent_spans=incumbent.spans, records=records, profile=profile,
     )  # fmt: skip
     try:
         return team.explainer.explain(given)

@@ -59,6 +59,7 @@ __all__ = [
     "resolve_role",
 ]
 
+
 class Level(Enum):
     quick = "quick"
     standard = "standard"
@@ -68,6 +69,16 @@ class Level(Enum):
 class ClockKind(Enum):
     real = "real"
     fake = "fake"
+
+
+class ProfileKind(Enum):
+    auto = "auto"
+    """stacks where its tool is installed, else spans"""
+    off = "off"
+    spans = "spans"
+    """the server's own counters alone"""
+    stacks = "stacks"
+    """a sampling profiler that looks into the server's processes from outside"""
 
 
 class BaselineClass(Enum):
@@ -267,6 +278,8 @@ class Evaluation:
     """replies re-scored per candidate in search; certification re-scores all"""
     min_effect: float = 0.02
     """smallest median gain that is accepted, as a share"""
+    profile: ProfileKind = ProfileKind.auto
+    """how the seed and accepted candidates are profiled, after their windows; never under a fake clock"""
     startup_max_s: float = 300.0
     """longest start-up of a certified runtime, from the start of its wall to readiness"""
     tolerances: Tolerances = field(default_factory=Tolerances)
