@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -13,7 +14,7 @@ from vibeserve.errors import ServerError
 from vibeserve.hosts import Host
 from vibeserve.sandbox import Leftover, Process, Resources, Wall, forget_process
 from vibeserve.sandbox.canary import VARIABLE, Canary
-from vibeserve.sandbox.cleanliness import Surroundings, foreign_listeners, leftovers, look_around
+from vibeserve.sandbox.cleanliness import Surroundings, foreign_listeners, leaderless, leftovers, look_around
 from vibeserve.sandbox.resources import DEFAULT_RESOURCES
 from vibeserve.service.launch import Launch, command_line, model_paths, thread_environment
 from vibeserve.spec import Tier
@@ -22,6 +23,8 @@ Network = Literal["isolated", "host"]
 _INSIDE_PORT = 8000  # in a network namespace of its own every server may have the same
 _POLL_INTERVAL_S = 0.05
 LOOPBACK = "127.0.0.1"
+RUNS_WHEN_STOPPED, FORBIDDEN_CALL, UNCOUNTED = "runs_when_stopped", "forbidden_call", "uncounted"
+_KILLED_FOR_A_CALL = 128 + signal.SIGSYS
 
 
 @dataclass(kw_only=True)
@@ -52,17 +55,26 @@ class Server:
 
     @property
     def outcome(self) -> str:
-        """Of a server that has ended by itself: the limit that it ran into, or `died`."""
+        """Of a server that has ended: `runs_when_stopped`, the limit that it ran into, `forbidden_call` where the kernel
+        ended it for one, `died`."""
         exceeded = self.process.exceeded
-        return "died" if exceeded is None else exceeded.value
+        if self.process.moved:
+            return RUNS_WHEN_STOPPED
+        if exceeded is not None:
+            return exceeded.value
+        return FORBIDDEN_CALL if self.poll() == _KILLED_FOR_A_CALL else "died"
 
     def pause(self) -> None:
-        """Stop every process of it (SIGSTOP). Pause its load generator first."""
+        """Stop all of it, by its control group's freezer or by SIGSTOP. Pause its load generator first."""
         self.process.pause()
 
     def resume(self) -> None:
-        """Let it go on. Resume its load generator afterwards."""
+        """Let it go on. Resume its load generator afterwards. ServerError (`runs_when_stopped`) when it did not stand
+        still since `pause`; its whole tree is gone then."""
+        is_paused = self.process.is_paused
         self.process.resume()
+        if is_paused and self.process.moved:
+            raise _failure(self, RUNS_WHEN_STOPPED, self.process.moved)
 
     def log_tail(self) -> str:
         return self.process.log_tail()
@@ -75,14 +87,23 @@ class Server:
         """Highest memory of the whole tree at any call so far and of each live process ever, GiB."""
         return self.process.rss_gib()
 
+    def check_counted(self, *, cpu_s: float) -> None:
+        """Call it when it has served, with its CPU seconds from before. ServerError (`uncounted`) where it used none or
+        holds no memory: then it is not what is measured that serves."""
+        if self.cpu_s() <= cpu_s or self.peak_memory_gib() <= 0:
+            detail = "it served, and its processes show no CPU time or no memory: what serves is not what is measured"
+            raise _failure(self, UNCOUNTED, detail)
+
     def stop(self, *, drain_s: float = 10.0) -> bool:
         """SIGTERM, wait at most `drain_s` seconds, then kill the whole tree. True when it ended by itself."""
-        found = foreign_listeners(self.process, self.wall)
+        found = [*foreign_listeners(self.process, self.wall), *leaderless(self.process)]
         self.process.terminate()
         drained = self.process.wait(drain_s) is not None
         self.process.kill_tree()
         forget_process(self.process, self.run_dir)
         found += leftovers(self.process, self.wall, before=self.before)
+        if self.process.moved:
+            found.append(Leftover(kind=RUNS_WHEN_STOPPED, text=self.process.moved))
         if self.canary.was_opened():
             text = f"something opened the decoy that {VARIABLE} names: answers are looked for"
             found.append(Leftover(kind="evaluator_read", text=text))
