@@ -228,7 +228,7 @@ class Certifier:
 
     def _start(self, rival: Rival) -> Server:
         """A rival, up and warm."""
-        server = self._bench.start(rival.launch)
+        server = self._bench.start(rival.launch, dialect=rival.dialect, model=rival.model)
         try:
             self._bench.warm_up(server, dialect=rival.dialect, model=rival.model)
         except BaseException:

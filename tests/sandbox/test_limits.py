@@ -78,7 +78,7 @@ while True:
 def memory_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With a memory control group, where one can be made, and without."""
     if request.param == "sampled":
-        monkeypatch.setattr(launch, "make_cgroup", lambda *_: Cgroup(pids=None, memory=None))
+        monkeypatch.setattr(launch, "make_cgroup", lambda *_, **__: Cgroup(pids=None, memory=None))
     elif _has_no("memory"):
         pytest.skip("no memory control group can be made here")
     return str(request.param)

@@ -97,7 +97,7 @@ def stopped_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """A means of stopping, where this machine has it."""
     means = str(request.param)
     if means == "no group":
-        monkeypatch.setattr(launch, "make_cgroup", lambda *_: Cgroup(pids=None, memory=None))
+        monkeypatch.setattr(launch, "make_cgroup", lambda *_, **__: Cgroup(pids=None, memory=None))
         return "SIGSTOP"
     can_freeze = hierarchies._can_freeze
 

@@ -113,21 +113,21 @@ def cgroup_of(tree_id: str) -> Cgroup:
     return Cgroup(**folders)
 
 
-def make_cgroup(tree_id: str, resources: Resources) -> Cgroup:
-    """New groups with those limits; without what is not permitted (rlimits, the guard and SIGSTOP remain)."""
+def make_cgroup(tree_id: str, resources: Resources, *, num_outer: int = 0) -> Cgroup:
+    """New groups with those limits; without what is not permitted (rlimits, the guard and SIGSTOP remain).
+    `num_outer` processes of the wall itself are inside, too."""
     _clean_once()
     wanted = cgroup_of(tree_id)
     return Cgroup(
         freezer=_made(wanted.freezer, {}),
         cpu=_made(wanted.cpu, {}),
-        pids=_made(wanted.pids, _pids_files(resources)),
+        pids=_made(wanted.pids, _pids_files(resources.max_processes + num_outer)),
         memory=_made(wanted.memory, _memory_files(resources)),
     )
 
 
-def _pids_files(resources: Resources) -> dict[str, tuple[str, bool]]:
-    # one more than asked for: the outer process of a wall is inside, too
-    return {"pids.max": (str(resources.max_processes + 1), True)}
+def _pids_files(num_processes: int) -> dict[str, tuple[str, bool]]:
+    return {"pids.max": (str(num_processes), True)}
 
 
 def _memory_files(resources: Resources) -> dict[str, tuple[str, bool]]:

@@ -100,7 +100,7 @@ def _limits(wall: Wall) -> dict[str, int]:
 
 def _spawn_bubblewrap(argv: Sequence[str], *, wall: Wall, log: Path, tree_id: str) -> Process:
     popen, info, go = _start_bwrap(argv, wall=wall, tree_id=tree_id, log_fd=open_log(log))
-    cgroup = make_cgroup(tree_id, wall.resources)
+    cgroup = make_cgroup(tree_id, wall.resources, num_outer=1)
     try:
         inner = _read_child_pid(info)
         _hold(inner, wall)

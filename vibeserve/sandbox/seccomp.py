@@ -127,8 +127,8 @@ _PAIR_RULE = (
 )
 
 
-# a timer may send SIGCONT and so undo a stop. Which signal stands behind a pointer that a filter cannot read; without
-# one it is SIGALRM, which alarm(2) sends, too. The process ends: nobody who serves needs another, and so it is told
+# a timer may send SIGCONT, which undoes a stop. Its signal stands behind a pointer, which no filter can read; without
+# one it is SIGALRM, which alarm(2) sends, too. The process ends, and so it is told: no server needs such a timer
 _TIMER_RULE = (
     _argument(1)
     + _instruction(_JEQ, 0, jump_false=3)

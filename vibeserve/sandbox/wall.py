@@ -45,7 +45,7 @@ class Wall:
     sockets: tuple[Path, ...] = ()
     """unix stream sockets of the controller's that may be connected to"""
     is_measured: bool = True
-    """what is built, served or tested. False: an agent's client, which may watch files and set timers as it likes"""
+    """what serves. False: a build step or an agent's client, which may watch files and set timers as it likes"""
     cpus: tuple[int, ...] = ()
     """affinity, which the inside cannot widen; empty = as the caller's"""
     env: Mapping[str, str] = field(default_factory=dict)

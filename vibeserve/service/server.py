@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from vibeserve.errors import ServerError
 from vibeserve.hosts import Host
@@ -16,6 +18,7 @@ from vibeserve.sandbox import Leftover, Process, Resources, Wall, forget_process
 from vibeserve.sandbox.canary import VARIABLE, Canary
 from vibeserve.sandbox.cleanliness import Surroundings, foreign_listeners, leaderless, leftovers, look_around
 from vibeserve.sandbox.resources import DEFAULT_RESOURCES
+from vibeserve.service.first_request import MODEL, FirstRequest
 from vibeserve.service.launch import Launch, command_line, model_paths, thread_environment
 from vibeserve.spec import Tier
 
@@ -36,7 +39,8 @@ class Server:
     process: Process
     run_dir: Path
     startup_s: float
-    """from the start of its wall to the first 200, seconds"""
+    """from the start of its wall to the end of its first reply, seconds; to the first 200 of its readiness path where
+    nothing was asked"""
     cpus: tuple[int, ...]
     wall: Wall
     before: Surroundings
@@ -55,8 +59,8 @@ class Server:
 
     @property
     def outcome(self) -> str:
-        """Of a server that has ended: `runs_when_stopped`, the limit that it ran into, `forbidden_call` where the kernel
-        ended it for one, `died`."""
+        """Of a server that has ended: `runs_when_stopped`, the limit that it ran into, `forbidden_call` for which the
+        kernel ended it, else `died`."""
         exceeded = self.process.exceeded
         if self.process.moved:
             return RUNS_WHEN_STOPPED
@@ -123,8 +127,9 @@ def start_server(
     network: Network = "isolated",
     port: int = 0,
     resources: Resources = DEFAULT_RESOURCES,
+    first: FirstRequest | None = None,
 ) -> Server:
-    """Start `launch` behind a wall of `tier` and wait until it answers 200 on its readiness path.
+    """Start `launch` behind a wall of `tier` and wait until it answers 200 on its readiness path, and then `first`.
 
     `run_dir` gets `<name>.log` and the record by which a resumed run finds orphans. `network="host"` serves on the
     host's loopback (for `vibeserve serve`) at `port`, 0 = a free one. Raises ServerError (`died`, `timed_out`, or a
@@ -154,7 +159,7 @@ def start_server(
         canary=canary,
     )
     try:
-        _await_ready(server, launch, host=host, port=port)
+        _await_ready(server, launch, host=host, port=port, first=first)
     except BaseException:
         process.kill_tree()
         forget_process(process, run_dir)
@@ -191,21 +196,20 @@ def _wall(
     )
 
 
-def _await_ready(server: Server, launch: Launch, *, host: Host, port: int) -> None:
+def _await_ready(server: Server, launch: Launch, *, host: Host, port: int, first: FirstRequest | None) -> None:
     """Wait for the poller's word, the server's death or the deadline, whichever is first."""
     script = Path(__file__).with_name("poller.py")
     argv = [sys.executable, "-I", "-S", str(script), LOOPBACK, str(port), launch.ready_path, str(_POLL_INTERVAL_S)]
     deadline = time.monotonic() + launch.ready_timeout_s
-    poller = subprocess.Popen(
-        host.join_argv(server.process, argv), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
+    poller, said = _start_poller(host.join_argv(server.process, argv), first)
     try:
         while True:
             code = server.poll()
             if code is not None:
                 raise _failure(server, server.outcome, f"status {code} before it was ready")
             if time.monotonic() > deadline:
-                raise _failure(server, "timed_out", f"not ready on {launch.ready_path} in {launch.ready_timeout_s:g} s")
+                detail = f"not ready on {launch.ready_path} in {launch.ready_timeout_s:g} s{_last(said)}"
+                raise _failure(server, "timed_out", detail)
             try:
                 status = poller.wait(_POLL_INTERVAL_S)
             except subprocess.TimeoutExpired:
@@ -214,11 +218,27 @@ def _await_ready(server: Server, launch: Launch, *, host: Host, port: int) -> No
                 return
             # the namespace went with the server, which is reported above on the next turn; otherwise it is ours
             if server.process.wait(2.0) is None:
-                said = poller.communicate()[1].strip()
-                raise _failure(server, "died", f"the readiness probe ended with status {status}: {said}")
+                raise _failure(server, "died", f"the readiness probe ended with status {status}{_last(said)}")
     finally:
         poller.kill()
-        poller.communicate()
+        poller.wait()
+        said.close()
+
+
+def _start_poller(argv: list[str], first: FirstRequest | None) -> tuple[subprocess.Popen[bytes], IO[bytes]]:
+    """The readiness probe, and the file that it says in what it waits for."""
+    given, said = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115 (the probe's, and read at its end)
+    if first is not None:
+        given.write(json.dumps({**asdict(first), "model": MODEL}).encode())
+        given.seek(0)
+    with given:
+        return subprocess.Popen(argv, stdin=given, stdout=subprocess.DEVNULL, stderr=said), said
+
+
+def _last(said: IO[bytes]) -> str:
+    said.seek(0)
+    lines = said.read().decode(errors="replace").strip().splitlines()
+    return f": {lines[-1]}" if lines else ""
 
 
 def _failure(server: Server, outcome: str, detail: str) -> ServerError:
