@@ -187,9 +187,7 @@ class Certifier:
                     )  # fmt: skip
                 finally:
                     server.stop(drain_s=0)
-                collected.starts.append(
-                    Start(startup_s=server.startup_s, ready_at_s=ready_at_s, drawn_at_s=drawn_at_s)
-                )
+                collected.starts.append(Start(startup_s=server.startup_s, ready_at_s=ready_at_s, drawn_at_s=drawn_at_s))
             collected.add(windows)
         return kept or []
 

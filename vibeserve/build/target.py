@@ -69,9 +69,7 @@ def run_target(spec: Spec, *, progress: Progress) -> RunSummary:
     refuse_short_budget(plan)
     load_skills(data_dir("skills"))  # a library that is not valid ends the run here, before anything is spent
     folder = run_folder(project, plan)
-    lease = DeviceLease(
-        devices_of(plan.spec.hardware, facts), root=lease_dir(), run=run_id_of(plan), progress=progress
-    )
+    lease = DeviceLease(devices_of(plan.spec.hardware, facts), root=lease_dir(), run=run_id_of(plan), progress=progress)
     with own_run(folder, run=run_id_of(plan), progress=progress):
         with Journal.open(folder / "journal.jsonl") as journal:
             started_s = lease.monotonic()

@@ -103,12 +103,18 @@ def _own_name() -> str:
     """Tells whose groups these are: pid, start time and pid namespace, so that nobody's live ones are removed."""
     stat = tree.read_stat(os.getpid())
     ticks = 0 if stat is None else stat.start_ticks
-    return f"{_PREFIX}-{Path('/proc/self/ns/pid').stat().st_ino}-{os.getpid()}-{ticks}"
+    return f"{_PREFIX}-{_pid_namespace()}-{os.getpid()}-{ticks}"
+
+
+def _pid_namespace() -> str:
+    """In which pids mean what they mean here."""
+    return str(Path("/proc/self/ns/pid").stat().st_ino)
 
 
 def cgroup_of(tree_id: str) -> Cgroup:
     """Where the groups of that tree are, or would be, as this process makes them."""
-    name, parents = f"{_own_name()}-{tree_id}", _parents()
+    parents = _parents()
+    name = f"{_own_name()}-{tree_id}" if parents else ""
     folders = {each: parents[each] / name if each in parents else None for each in ("pids", "memory", "freezer", "cpu")}
     return Cgroup(**folders)
 
@@ -182,10 +188,9 @@ def _left_behind() -> Iterator[list[Path]]:
             with contextlib.suppress(FileNotFoundError):  # another controller removes them, too
                 if folder.stat().st_uid == os.getuid():
                     names.setdefault(folder.name, []).append(folder)
-    here = str(Path("/proc/self/ns/pid").stat().st_ino)
     for name, folders in names.items():
         namespace, pid, ticks = name.split("-")[1:4]
-        if not (pid.isdigit() and ticks.isdigit() and namespace == here):
+        if not (pid.isdigit() and ticks.isdigit() and namespace == _pid_namespace()):
             continue
         if not tree.is_alive(int(pid), start_ticks=int(ticks)):
             yield folders

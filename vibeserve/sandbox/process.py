@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vibeserve.core.environment import PROCESSES
 from vibeserve.errors import InfraError
 from vibeserve.sandbox import standstill, tree
 from vibeserve.sandbox.cgroups import SIGNAL, Cgroup
@@ -21,7 +22,7 @@ from vibeserve.spec import Tier
 
 _LOG_TAIL_BYTES = 8192
 _KILL_TIMEOUT_S = 10.0
-PROCESSES, BOTH = "processes", "processes and control group"
+BOTH = "processes and control group"
 
 
 @dataclass(frozen=True, kw_only=True)

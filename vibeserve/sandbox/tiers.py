@@ -8,13 +8,14 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+from vibeserve.core.environment import PROCESSES
 from vibeserve.errors import InfraError
 from vibeserve.sandbox import landlock, seccomp
 from vibeserve.sandbox.bubblewrap import find_bwrap
 from vibeserve.sandbox.guard import DISK_INTERVAL_S, INTERVAL_S
 from vibeserve.sandbox.hierarchies import make_cgroup
 from vibeserve.sandbox.launch import run
-from vibeserve.sandbox.process import BOTH, PROCESSES
+from vibeserve.sandbox.process import BOTH
 from vibeserve.sandbox.resources import Resources
 from vibeserve.sandbox.wall import Wall
 from vibeserve.spec import Tier

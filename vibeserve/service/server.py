@@ -75,9 +75,9 @@ class Server:
     def resume(self) -> None:
         """Let it go on. Resume its load generator afterwards. ServerError (`runs_when_stopped`) when it did not stand
         still since `pause`; its whole tree is gone then."""
-        is_paused = self.process.is_paused
+        told = self.process.moved
         self.process.resume()
-        if is_paused and self.process.moved:
+        if self.process.moved != told:
             raise _failure(self, RUNS_WHEN_STOPPED, self.process.moved)
 
     def log_tail(self) -> str:

@@ -59,6 +59,7 @@ __all__ = [
     "resolve_role",
 ]
 
+
 class Level(Enum):
     quick = "quick"
     standard = "standard"
