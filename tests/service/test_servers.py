@@ -83,7 +83,8 @@ def test_a_server_that_hangs_is_typed(make_workspace, serve) -> None:
         ready: {path: /health, timeout_s: 1.5}
     """
     script = "import time; print('loading', flush=True); time.sleep(60)"
-    with pytest.raises(ServerError, match=r"timed_out: not ready on /health in 1.5 s: GET /health: .*refused\n  \| load") as caught:
+    said = r"timed_out: not ready on /health in 1.5 s: GET /health: .*refused\n  \| loading"
+    with pytest.raises(ServerError, match=said) as caught:
         serve(make_workspace(server=script, service=service))
     assert caught.value.outcome == "timed_out"
 
