@@ -137,6 +137,9 @@ class FakeServer:
     def cpu_s(self) -> float:
         return 0.0
 
+    def check_counted(self, *, cpu_s: float) -> None:
+        assert cpu_s == self.cpu_s()
+
     def stop(self, *, drain_s: float = 10.0) -> bool:
         self.num_stops += 1
         return True

@@ -55,7 +55,7 @@ class FakeBench:
     def plan(self) -> Any:
         return SimpleNamespace(spec=self.spec, ceilings=self.ceilings, engine_cpus=(0,))
 
-    def start(self, launch: Launch) -> FakeServer:
+    def start(self, launch: Launch, *, dialect: str, model: str) -> FakeServer:
         return self._up(launch.name)
 
     def serve(self, workspace: Path, *, name: str) -> FakeServer:

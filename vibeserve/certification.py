@@ -187,9 +187,7 @@ class Certifier:
                     )  # fmt: skip
                 finally:
                     server.stop(drain_s=0)
-                collected.starts.append(
-                    Start(startup_s=server.startup_s, ready_at_s=ready_at_s, drawn_at_s=drawn_at_s)
-                )
+                collected.starts.append(Start(startup_s=server.startup_s, ready_at_s=ready_at_s, drawn_at_s=drawn_at_s))
             collected.add(windows)
         return kept or []
 
@@ -228,7 +226,7 @@ class Certifier:
 
     def _start(self, rival: Rival) -> Server:
         """A rival, up and warm."""
-        server = self._bench.start(rival.launch)
+        server = self._bench.start(rival.launch, dialect=rival.dialect, model=rival.model)
         try:
             self._bench.warm_up(server, dialect=rival.dialect, model=rival.model)
         except BaseException:

@@ -166,9 +166,7 @@ class Session(Protocol):
         """Seconds of the load; stands still while the load is paused."""
         ...
 
-    async def post(
-        self, path: str, body: Any, *, on_line: Callable[[float, bytes], None] | None = None
-    ) -> Response:
+    async def post(self, path: str, body: Any, *, on_line: Callable[[float, bytes], None] | None = None) -> Response:
         """POST `body` as JSON. With `on_line` every line of the body is handed over as it comes, with the seconds at
         which it was read, and the answer's `body` is empty. Raises SendError for a status other than 200."""
         ...
@@ -356,5 +354,3 @@ class FaultsModule(Protocol):
     """
 
     FAULTS: Sequence[Fault]
-
-

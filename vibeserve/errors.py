@@ -122,8 +122,8 @@ class VersionError(InfraError):
 
 
 class ServerError(InfraError):
-    """A server did not start, died or hung. `outcome` is one of `died timed_out build_failed out_of_memory out_of_disk
-    out_of_processes`."""
+    """A server did not start, died, hung or broke its wall. `outcome` is one of `died timed_out build_failed
+    out_of_memory out_of_disk out_of_processes runs_when_stopped forbidden_call uncounted`."""
 
     def __init__(self, name: str, *, outcome: str, detail: str, log_tail: str) -> None:
         self.name = name

@@ -11,7 +11,7 @@ from plan_samples import FACTS
 
 from vibeserve.benchmark.environment import MachineReading, environment, read_machine
 from vibeserve.core.documents import from_data, to_data
-from vibeserve.core.environment import Environment
+from vibeserve.core.environment import Environment, comparable
 from vibeserve.hardware import probe
 
 PLAN: Any = SimpleNamespace(digests={"lock": "ab" * 32}, engine_cpus=(0, 1), client_cpus=(3,), threads=2)
@@ -59,3 +59,13 @@ def test_this_machine_can_be_read() -> None:
     record = environment(PLAN, facts=probe(), before=before, after=read_machine(), sandbox_tier="A")
     assert record.cpu_model and record.kernel.startswith(("Linux", "Darwin"))
     assert record.steal_share is None or 0 <= record.steal_share <= 1
+    assert record.stopped_by in ("cgroup v2", "cgroup v1", "SIGSTOP")
+    assert record.memory_counted_by in ("processes", "processes and control group")
+
+
+def test_memory_is_comparable_where_it_was_counted_alike() -> None:
+    by_processes, by_both = replace(seen(), memory_counted_by="processes"), replace(seen(), memory_counted_by="both")
+    assert comparable("peak_memory", by_both, by_both) and comparable("peak_memory", by_processes, None)
+    assert not comparable("peak_memory", by_both, by_processes)
+    assert not comparable("peak_memory", None, by_both)
+    assert comparable("output_throughput", None, by_both)

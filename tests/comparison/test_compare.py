@@ -14,9 +14,16 @@ import pytest
 from artifact_samples import package_sample, sample_manifest, sample_metric
 
 from vibeserve.cli.main import main
+from vibeserve.core.environment import Environment
 from vibeserve.core.manifest import Manifest
 
 OTHER_MACHINE = {"cpu_model": "EPYC", "num_cpus": 64, "memory_gib": 256, "gpus": [{"name": "H100"}, {"name": "H100"}]}
+
+SEEN = Environment(
+    cpu_model="Xeon", cpu_flags=(), cpu_governor="", is_virtual=False, memory_gib=8.0, transparent_huge_pages="always",
+    kernel="Linux 6.1", python="3.11.9", packages={}, lock_digest="cd" * 32, sandbox_tier="A", engine_cpus=(0,),
+    client_cpus=(1,), threads=1,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -145,6 +152,26 @@ def test_other_models_and_versions_are_pointed_out(project: Path, capsys: pytest
     assert "A, B do not serve the same model under the same workload" in notes
     assert "A, B were measured by different versions of VibeServe" in notes
     assert "B: changed after packaging, so its claims have no cover" in notes
+
+
+def test_memory_that_was_counted_otherwise_stands_in_another_row(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics = (sample_metric("peak_memory", candidate=1.5), sample_metric("output_throughput"))
+    for name, way in (("one", "processes"), ("two", "processes and control group"), ("three", "processes")):
+        package(
+            project,
+            target=name,
+            plan_id=name[0] * 16,
+            metrics=metrics,
+            environment=replace(SEEN, memory_counted_by=way),
+        )
+    compared = document(capsys, "one", "two", "three")
+    (group,) = compared["groups"]
+    rows = [sorted(row["values"]) for row in group["values"] if row["metric"] == "peak_memory"]
+    assert rows == [["A", "C"], ["B"]]
+    assert [sorted(row["values"]) for row in group["values"] if row["metric"] != "peak_memory"] == [["A", "B", "C"]]
+    assert "A, B, C: peak_memory was not counted in one way, so it stands in several rows." in compared["notes"]
 
 
 def test_csv_has_a_line_per_baseline(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

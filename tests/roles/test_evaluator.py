@@ -113,6 +113,18 @@ def test_a_server_that_died_is_named_and_the_other_loads_are_ended() -> None:
     assert all(session.ended_while_running is not None for session in bench.sessions.values() if session.is_started)
 
 
+def test_a_server_that_served_and_is_not_what_is_counted_is_refused() -> None:
+    class Uncounted(FakeServer):
+        def check_counted(self, *, cpu_s: float) -> None:
+            raise ServerError(self.name, outcome="uncounted", detail="no CPU time", log_tail="")
+
+    entrants: Any = [Entrant(name="a", server=Uncounted("a")), Entrant(name="b", server=FakeServer("b"))]  # type: ignore[arg-type]
+    with pytest.raises(ServerError, match="server 'a' uncounted: no CPU time"):
+        Evaluator(FakeBench(), RealClock()).compare(  # type: ignore[arg-type]
+            entrants, load="c4", pool=Pool.selection, seed=0, num_pairs=1, window_s=1.0, warmup_s=0.0
+        )
+
+
 def test_nothing_of_a_comparison_runs_while_it_waits_for_the_device() -> None:
     servers = [FakeServer("a"), FakeServer("b")]
     paused: list[bool] = []

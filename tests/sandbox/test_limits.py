@@ -13,9 +13,10 @@ import pytest
 
 from vibeserve.config import compose_spec
 from vibeserve.errors import SpecError
-from vibeserve.sandbox import Exceeded, Resources, Wall, cgroups, launch, resources_of, run
-from vibeserve.sandbox.cgroups import Cgroup, cgroup_of, make_cgroup
+from vibeserve.sandbox import Exceeded, Resources, Wall, hierarchies, launch, resources_of, run
+from vibeserve.sandbox.cgroups import Cgroup
 from vibeserve.sandbox.guard import written_bytes
+from vibeserve.sandbox.hierarchies import cgroup_of, make_cgroup
 from vibeserve.sandbox.resources import AUTO_MEMORY_SHARE, machine_memory_gib
 from vibeserve.spec import Hardware, Sandbox, Tier
 
@@ -77,7 +78,7 @@ while True:
 def memory_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """With a memory control group, where one can be made, and without."""
     if request.param == "sampled":
-        monkeypatch.setattr(launch, "make_cgroup", lambda *_: Cgroup(pids=None, memory=None))
+        monkeypatch.setattr(launch, "make_cgroup", lambda *_, **__: Cgroup(pids=None, memory=None))
     elif _has_no("memory"):
         pytest.skip("no memory control group can be made here")
     return str(request.param)
@@ -224,36 +225,55 @@ def test_nobody_may_use_the_whole_machine() -> None:
 
 @pytest.fixture
 def hierarchy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def lay(text: str, **files: str) -> Path:
+    """Plain files: `mounted` holds (kind, options, folder below the root), `text` is our /proc/self/cgroup."""
+
+    def lay(text: str, *mounted: tuple[str, str, str], shown: str = "/", **files: str) -> Path:
         root = tmp_path / "cgroup"
         (tmp_path / "self").write_text(text)
+        lines = [f"30 25 0:26 {shown} {root / at} rw shared:9 - {kind} x rw,{words}" for kind, words, at in mounted]
+        (tmp_path / "mounts").write_text("\n".join(["22 1 0:5 / /proc rw - proc proc rw", *lines]) + "\n")
         for path, content in files.items():
             file = root / path.replace("__", "/")
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
-        monkeypatch.setattr(cgroups, "_ROOT", root)
-        monkeypatch.setattr(cgroups, "_SELF", tmp_path / "self")
+        monkeypatch.setattr(hierarchies, "_MOUNTS", tmp_path / "mounts")
+        monkeypatch.setattr(hierarchies, "_SELF", tmp_path / "self")
         return root
 
     return lay
 
 
+V2_ALONE = ("cgroup2", "nsdelegate", "")
+
+
 def test_version_2_has_one_group_for_both(hierarchy) -> None:
-    root = hierarchy("0::/mine\n", **{"mine__cgroup.subtree_control": "cpu memory pids\n"})
-    assert cgroup_of("feed") == Cgroup(pids=root / "mine/vibeserve-feed", memory=root / "mine/vibeserve-feed")
-    assert cgroup_of("feed").folders == (root / "mine/vibeserve-feed",)
+    root = hierarchy("0::/mine\n", V2_ALONE, **{"mine__cgroup.subtree_control": "cpu memory pids\n"})
+    (folder,) = cgroup_of("feed").folders
+    assert folder.parent == root / "mine"
+    assert re.fullmatch(rf"vibeserve-\d+-{os.getpid()}-\d+-feed", folder.name)
+    assert (cgroup_of("feed").pids, cgroup_of("feed").memory) == (folder, folder)
 
 
 def test_version_1_has_one_for_each(hierarchy) -> None:
-    root = hierarchy("4:memory:/a\n3:pids:/b\n0::/\n")
-    assert cgroup_of("feed").folders == (root / "pids/b/vibeserve-feed", root / "memory/a/vibeserve-feed")
+    mounted = [("cgroup", "pids", "pids"), ("cgroup", "memory", "memory"), ("cgroup2", "", "unified")]
+    root = hierarchy("4:memory:/a\n3:pids:/b\n0::/\n", *mounted)
+    assert [folder.parent for folder in cgroup_of("feed").folders] == [root / "pids/b", root / "memory/a"]
+
+
+def test_a_container_sees_its_own_group_as_the_root(hierarchy) -> None:
+    """The mount shows a part of the hierarchy, and our path is the whole one's."""
+    root = hierarchy("4:memory:/docker/ab\n", ("cgroup", "memory", "memory"), shown="/docker/ab")
+    assert [folder.parent for folder in cgroup_of("feed").folders] == [root / "memory"]
+    hierarchy("4:memory:/elsewhere\n", ("cgroup", "memory", "memory"), shown="/docker/ab")
+    assert cgroup_of("feed").folders == ()
 
 
 def test_a_controller_that_is_not_passed_down_is_not_used(hierarchy) -> None:
-    hierarchy("0::/mine\n", **{"mine__cgroup.subtree_control": "pids\n"})
+    hierarchy("0::/mine\n", V2_ALONE, **{"mine__cgroup.subtree_control": "pids\n"})
     assert cgroup_of("feed").memory is None
-    hierarchy("0::/mine\n", **{"mine__cgroup.subtree_control": "\n"})
+    hierarchy("0::/mine\n", V2_ALONE, **{"mine__cgroup.subtree_control": "\n"})
     assert make_cgroup("feed", Resources()) == Cgroup(pids=None, memory=None)
+    assert make_cgroup("feed", Resources()).stopped_by == "SIGSTOP"
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ def test_what_survives_its_kill_is_an_infrastructure_error(make_wall, start, unt
     _up(process, until)
     with monkeypatch.context() as patched, pytest.raises(InfraError, match=r"processes \[.*\] survive SIGKILL"):
         patched.setattr("vibeserve.sandbox.tree.kill_all", lambda *_, **__: 0)
+        patched.setattr("vibeserve.sandbox.cgroups.Cgroup.kill", lambda *_, **__: 0)
         patched.setattr("vibeserve.sandbox.process._KILL_TIMEOUT_S", 0.1)
         process.kill_tree()
     process.kill_tree()
@@ -128,8 +129,6 @@ def test_pause_stops_every_process_and_resume_lets_them_go_on(make_wall, start, 
     until(lambda: len(list(inside.glob("ticks-*"))) == 2)
     process.pause()
     assert process.is_paused
-    states = [read_stat(pid) for pid in process.descendants()]
-    assert [stat.state for stat in states if stat is not None] == ["T", "T"]
     before = _sizes(inside)
     time.sleep(0.1)
     assert _sizes(inside) == before

@@ -87,7 +87,7 @@ print(probe_tiers()["A"]); print(resolve_tier(Tier.auto, allow_none=False).value
 
 @pytest.mark.parametrize(("uid", "processes"), [(0, "nothing (root)"), (1000, "rlimit")])
 def test_what_holds_the_limits_is_told(monkeypatch: pytest.MonkeyPatch, uid: int, processes: str) -> None:
-    monkeypatch.setattr(tiers, "make_cgroup", lambda *_: Cgroup(pids=None, memory=None))
+    monkeypatch.setattr(tiers, "make_cgroup", lambda *_, **__: Cgroup(pids=None, memory=None))
     monkeypatch.setattr("os.getuid", lambda: uid)
     found = probe_limits()
     assert (found["memory"], found["processes"]) == ("sampled every 0.25 s", processes)
@@ -97,7 +97,7 @@ def test_control_groups_are_told_of_and_removed(monkeypatch: pytest.MonkeyPatch,
     made = Cgroup(pids=tmp_path / "a", memory=tmp_path / "b")
     for folder in made.folders:
         folder.mkdir()
-    monkeypatch.setattr(tiers, "make_cgroup", lambda *_: made)
+    monkeypatch.setattr(tiers, "make_cgroup", lambda *_, **__: made)
     found = probe_limits()
     assert (found["memory"], found["processes"]) == ("control group", "control group")
     assert list(tmp_path.iterdir()) == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -205,7 +207,7 @@ def test_the_number_of_processes_is_limited(make_wall, answer) -> None:
         print(json.dumps(made), flush=True)
         os._exit(0)
     """
-    from vibeserve.sandbox.cgroups import cgroup_of
+    from vibeserve.sandbox.hierarchies import cgroup_of
 
     pids = cgroup_of("x").pids
     if os.getuid() == 0 and (pids is None or not os.access(pids.parent, os.W_OK)):
@@ -286,3 +288,23 @@ def test_a_plain_user_has_the_same_walls(tmp_path: Path) -> None:
             [python, "-c", code], user=65534, group=65534, extra_groups=[], capture_output=True, text=True, cwd="/"
         )
     assert done.stdout.strip() == str(probe_tiers()), done.stderr
+
+
+def test_a_timer_with_a_signal_of_its_own_ends_the_process(make_wall, tmp_path: Path) -> None:
+    """It might be SIGCONT, which undoes a stop; the one of alarm(2) may be had."""
+    script = """
+        import ctypes, os
+        libc = ctypes.CDLL(None)
+        event, timer = (ctypes.c_int * 16)(), ctypes.c_void_p()
+        # the C library puts SIGALRM behind a pointer of its own
+        number = 222 if os.uname().machine == "x86_64" else 107
+        print(libc.syscall(number, 1, None, ctypes.byref(timer)), flush=True)
+        event[2] = 18
+        libc.timer_create(1, ctypes.byref(event), ctypes.byref(timer))
+        print("goes on", flush=True)
+    """
+    argv = [sys.executable, "-c", textwrap.dedent(script)]
+    done = run(argv, wall=make_wall(), log=tmp_path / "log", timeout_s=20)
+    assert (done.returncode, done.log_tail) == (128 + signal.SIGSYS, "0")
+    done = run(argv, wall=make_wall(is_measured=False), log=tmp_path / "log", timeout_s=20)
+    assert (done.returncode, done.log_tail) == (0, "0\ngoes on")

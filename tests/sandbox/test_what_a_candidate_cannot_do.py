@@ -57,7 +57,9 @@ READING = [
     ("the kernel's messages", "os.open('/proc/kmsg', os.O_RDONLY)", DENIED, DENIED),
     ("by a link in its own folder", "os.symlink(outside + '/golden.json', 'l'); open('l').read()", ABSENT, DENIED),
     ("whether a file is there", "os.stat(outside + '/golden.json').st_size", ABSENT, 6),  # Landlock hides no names
-    ("watching a file be read", "call('inotify_add_watch', libc.inotify_init1(0), golden, 0x20)", "ENOENT", "EPERM"),
+    ("watching a file be read", "call('inotify_init1', 0)", "EPERM", "EPERM"),
+    ("a notice when a folder is read", "fcntl.fcntl(os.open('/usr/lib', os.O_RDONLY), 1026, 1)", DENIED, DENIED),
+    ("a lease that makes openers wait", "fcntl.fcntl(os.open('/bin/sh', os.O_RDONLY), 1024, 0)", DENIED, DENIED),
 ]
 
 PLANTING = [
@@ -100,6 +102,8 @@ PROCESSES = [
      "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(9)); os.sched_getscheduler(0)", 0, 0),
     ("more processes", "raise_limit(resource.RLIMIT_NPROC)", "ValueError", "ValueError"),
     ("larger files", "raise_limit(resource.RLIMIT_FSIZE)", "ValueError", "ValueError"),
+    ("SIGCONT from a descriptor", "fcntl.fcntl(0, 10, 18)", DENIED, DENIED),
+    ("a descriptor's signals for others", "fcntl.fcntl(0, 8, victim)", DENIED, DENIED),
     ("being spared when memory ends", "os.write(os.open('/proc/self/oom_score_adj', 1), b'-1000')", DENIED, DENIED),
 ]  # fmt: skip
 
@@ -117,6 +121,8 @@ NETWORK = [
     ("the same as a raw pair", "pair(socket.SOCK_RAW).sendto(b'x', outside + '/host.datagrams')", ABSENT, DENIED),
     ("an abstract socket of the host", "unix().connect(abstract)", REFUSED, DENIED),
     ("raw packets", "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)", DENIED, DENIED),
+    ("the hypervisor", "socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)", DENIED, DENIED),
+    ("a pair of another family", "socket.socketpair(30, socket.SOCK_STREAM)", DENIED, OS_ERROR),
     ("frames", "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)", DENIED, DENIED),
     ("a port of somebody else's", "socket.socket().bind(('127.0.0.1', given - 1))", DONE, DENIED),
     ("the port that was given", "socket.create_server(('127.0.0.1', given)).close()", DONE, DONE),
@@ -143,11 +149,11 @@ NUMBERS = {  # name -> (x86_64, aarch64), of asm/unistd_64.h and asm-generic/uni
     "perf_event_open": (298, 241), "userfaultfd": (323, 282), "open_by_handle_at": (304, 265),
     "init_module": (175, 105), "kexec_load": (246, 104), "clock_settime": (227, 112), "sethostname": (170, 161),
     "swapon": (167, 224), "acct": (163, 89), "ptrace": (101, 117), "process_vm_readv": (310, 270),
-    "pidfd_getfd": (438, 438), "inotify_add_watch": (254, 27), "shmat": (30, 196),
+    "pidfd_getfd": (438, 438), "inotify_init1": (294, 26), "shmat": (30, 196),
 }  # fmt: skip
 
 PROGRAM = """
-import ctypes, errno, json, os, resource, signal, socket, sys
+import ctypes, errno, fcntl, json, os, resource, signal, socket, sys
 facts, attacks = json.load(open(sys.argv[1]))
 globals().update(facts)
 libc = ctypes.CDLL(None, use_errno=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from vibeserve.errors import ServerError
-from vibeserve.sandbox import sweep_orphans
+from vibeserve.sandbox import hierarchies, sweep_orphans
 from vibeserve.service import Launch, Server, start_server
 from vibeserve.spec import Tier
 
@@ -82,7 +83,8 @@ def test_a_server_that_hangs_is_typed(make_workspace, serve) -> None:
         ready: {path: /health, timeout_s: 1.5}
     """
     script = "import time; print('loading', flush=True); time.sleep(60)"
-    with pytest.raises(ServerError, match=r"timed_out: not ready on /health in 1.5 s\n  \| loading") as caught:
+    said = r"timed_out: not ready on /health in 1.5 s: GET /health: .*refused\n  \| loading"
+    with pytest.raises(ServerError, match=said) as caught:
         serve(make_workspace(server=script, service=service))
     assert caught.value.outcome == "timed_out"
 
@@ -187,3 +189,43 @@ def test_any_server_can_be_launched_without_a_workspace(tmp_path: Path, host, ti
     finally:
         assert server.stop() is not None
     assert (tmp_path / "run" / "stock.log").is_file()
+
+
+def test_a_server_that_does_not_stand_still_is_ended_and_typed(
+    make_workspace, serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where signals stop it: somebody undoes the stop, and it goes on while others are measured."""
+    monkeypatch.setattr(hierarchies, "_can_freeze", lambda _: False)
+    server = serve(make_workspace())
+    server.pause()
+    for pid in server.process.descendants():
+        os.kill(pid, signal.SIGCONT)
+    with pytest.raises(ServerError, match=r"runs_when_stopped: (\d+ of its threads|it used)") as caught:
+        server.resume()
+    assert (caught.value.outcome, server.outcome) == ("runs_when_stopped", "runs_when_stopped")
+    assert server.poll() is not None
+    server.pause()
+    server.resume()  # of the dead: nothing
+    server.stop(drain_s=0)
+    assert [leftover.kind for leftover in server.leftovers or ()] == ["runs_when_stopped"]
+
+
+def test_the_last_stop_counts_too(make_workspace, serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hierarchies, "_can_freeze", lambda _: False)
+    server = serve(make_workspace())
+    server.pause()
+    for pid in server.process.descendants():
+        os.kill(pid, signal.SIGCONT)
+    server.stop(drain_s=0)
+    assert [leftover.kind for leftover in server.leftovers or ()] == ["runs_when_stopped"]
+
+
+def test_what_serves_must_be_what_is_counted(make_workspace, serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = serve(make_workspace())
+    server.check_counted(cpu_s=0.0)
+    with pytest.raises(ServerError, match="uncounted: it served, and its processes show no CPU time or no memory"):
+        server.check_counted(cpu_s=server.cpu_s() + 60)
+    monkeypatch.setattr(Server, "peak_memory_gib", lambda _: 0.0)
+    with pytest.raises(ServerError) as caught:
+        server.check_counted(cpu_s=0.0)
+    assert caught.value.outcome == "uncounted"

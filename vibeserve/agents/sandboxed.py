@@ -53,6 +53,7 @@ def agent_wall(
         read_only=tuple(dict.fromkeys((*closed, *read_only))),
         writable=open_paths,
         hidden_modules=hidden_from_candidates(sandbox.allow_engines),
+        is_measured=False,
         cpus=sandbox.cpus,
         env={**sandbox.env, **(env or {})},
         resources=sandbox.resources,

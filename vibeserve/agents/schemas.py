@@ -174,6 +174,4 @@ def refusals_of(document: Mapping[str, Any]) -> list[Refusal]:
     if document["verdict"] == "pass":
         return []
     rows = document["reasons"] or [{"class": "breaks_contract", "file": "", "text": document["summary"]}]
-    return [
-        Refusal(gate=REVIEW, reason_class=row["class"], text=row["text"], file=row["file"] or None) for row in rows
-    ]
+    return [Refusal(gate=REVIEW, reason_class=row["class"], text=row["text"], file=row["file"] or None) for row in rows]

@@ -24,6 +24,7 @@ from vibeserve.artifact.manifest import read_manifest, to_json_data
 from vibeserve.artifact.open import read_golden_seeds
 from vibeserve.artifact.pages import page_refusals
 from vibeserve.artifact.signature import Signature, SignatureState, check_signature, signature_refusals
+from vibeserve.core.environment import comparable
 from vibeserve.core.manifest import Manifest, VerifyResult
 from vibeserve.core.nouns import Refusal
 from vibeserve.errors import InfraError, RefusedError
@@ -157,7 +158,8 @@ def _check_bytes(artifact: Path, *, origin: Origin) -> Verification:
 
 
 def _with_claims(done: Verification, *, manifest: Manifest, result: VerifyResult) -> Verification:
-    certified = (*manifest.metrics, *result.recorded)
+    there, here = manifest.environment, result.environment
+    certified = [row for row in (*manifest.metrics, *result.recorded) if comparable(row.name, there, here)]
     claims = judge_claims(certified, result.metrics, max_regression=done.max_regression)
     reasons = (*done.reasons, *claim_refusals(claims))
     return replace(done, claims=tuple(claims), performance=overall(claims), reasons=reasons)

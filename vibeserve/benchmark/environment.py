@@ -15,6 +15,8 @@ from vibeserve.benchmark.sentinel import machine_facts, pressure_total_s
 from vibeserve.core.environment import Environment
 from vibeserve.hardware import HardwareFacts, identity
 from vibeserve.plan import Plan
+from vibeserve.sandbox import probe_limits
+from vibeserve.sandbox.tiers import FREEZER, MEMORY_COUNT
 
 PACKAGES = ("vibeserve", "torch", "transformers", "numpy", "tokenizers", "safetensors", "uvicorn", "aiohttp")
 _STAT = Path("/proc/stat")
@@ -57,6 +59,7 @@ def environment(
 ) -> Environment:
     """The record of a measurement of `plan` between two readings, on the machine of `facts`, by this process's
     packages."""
+    held = probe_limits()
     return Environment(
         cpu_model=facts.cpu_model, cpu_flags=tuple(identity(facts)["cpu_flags"]), cpu_governor=facts.cpu_governor,
         is_virtual="hypervisor" in facts.cpu_flags, memory_gib=round(facts.memory_gib, 2),
@@ -69,6 +72,7 @@ def environment(
         cpu_pressure=_share(before.pressure_s, after.pressure_s, of=after.at_s - before.at_s),
         steal_share=_steal_share(before, after), wall_s=round(after.at_s - before.at_s, 1),
         started_at=datetime.fromtimestamp(before.time_s, UTC).isoformat(timespec="seconds"),
+        stopped_by=held[FREEZER], memory_counted_by=held[MEMORY_COUNT],
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vibeserve.comparison.artifacts import Compared
+from vibeserve.core.environment import comparable
 from vibeserve.core.manifest import BaselineValue, MetricResult
 from vibeserve.core.nouns import Direction, Role
 
@@ -78,17 +79,26 @@ def _group(members: Sequence[Compared]) -> Group:
     )  # fmt: skip
 
 
-def _metrics(members: Sequence[Compared]) -> dict[tuple[str, str], dict[str, MetricResult]]:
-    """(metric, load) -> label -> result, in the order of the manifests."""
-    found: dict[tuple[str, str], dict[str, MetricResult]] = {}
+def _metrics(members: Sequence[Compared]) -> Iterator[tuple[str, str, dict[str, MetricResult]]]:
+    """(metric, load, label -> result) in the order of the manifests; what was counted otherwise stands apart."""
+    found: dict[tuple[str, str], list[dict[str, MetricResult]]] = {}
+    seen = {member.label: member.manifest.environment for member in members}
     for member in members:
         for metric in member.manifest.metrics:
-            found.setdefault((metric.name, metric.load), {})[member.label] = metric
-    return found
+            rows = found.setdefault((metric.name, metric.load), [])
+            alike = (row for row in rows if comparable(metric.name, seen[member.label], seen[next(iter(row))]))
+            row = next(alike, None)
+            if row is None:
+                rows.append({member.label: metric})
+            else:
+                row[member.label] = metric
+    for (name, load), rows in found.items():
+        for row in rows:
+            yield name, load, row
 
 
 def _value_rows(members: Sequence[Compared]) -> Iterator[ValueRow]:
-    for (name, load), results in _metrics(members).items():
+    for name, load, results in _metrics(members):
         first = next(iter(results.values()))
         yield ValueRow(
             metric=name, load=load, unit=first.unit, direction=first.direction,
@@ -98,7 +108,7 @@ def _value_rows(members: Sequence[Compared]) -> Iterator[ValueRow]:
 
 
 def _ratio_rows(members: Sequence[Compared]) -> Iterator[RatioRow]:
-    for (name, load), results in _metrics(members).items():
+    for name, load, results in _metrics(members):
         rows: dict[tuple[Any, ...], dict[str, BaselineValue]] = {}
         for label, result in results.items():
             for base in result.baselines:
@@ -130,6 +140,9 @@ def _notes(groups: Sequence[Group]) -> Iterator[str]:
         if len({member.serves for member in group.artifacts}) > 1:
             names = _labels(group.artifacts)
             yield f"{names} do not serve the same model under the same workload: their numbers answer other questions."
+        ways = [member.manifest.environment for member in group.artifacts]
+        if not all(comparable("peak_memory", first, second) for first in ways for second in ways):
+            yield f"{_labels(group.artifacts)}: peak_memory was not counted in one way, so it stands in several rows."
         versions = {member.manifest.digests.get("framework", "") for member in group.artifacts}
         if len(versions) > 1:
             yield f"{_labels(group.artifacts)} were measured by different versions of VibeServe."

@@ -218,4 +218,3 @@ def _unresolved(node: Any, name: Any, told: str) -> str:
     if told.startswith("Interpolation key"):
         return f"'{written[name]}' names no key"
     return f"'{written[name]}' is '{other[1]}', which is no {other[2].lower()}" if other else told
-

@@ -200,9 +200,7 @@ def _delete_problems(key: str, options: dict[str, list[str]]) -> Iterator[str]:
         yield key_fault(key) or f"every key has a value; state another one: {key}=VALUE"
 
 
-def _group_problems(
-    group: str, value: Any, read: Overrides, valid: list[str], *, is_added: bool
-) -> Iterator[str]:
+def _group_problems(group: str, value: Any, read: Overrides, valid: list[str], *, is_added: bool) -> Iterator[str]:
     if group in read.groups:
         yield f"{group} is chosen twice"
     if is_added:
@@ -247,4 +245,3 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _texts(item)
-

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+PROCESSES = "processes"
+"""the way in which memory was counted where none is recorded"""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
@@ -41,4 +44,14 @@ class Environment:
     """from the first start to the last window"""
     started_at: str = ""
     """UTC, ISO 8601"""
+    stopped_by: str = ""
+    """what stopped servers between their windows: cgroup v2, cgroup v1, SIGSTOP; empty = not recorded"""
+    memory_counted_by: str = PROCESSES
+    """`peak_memory` is of what the processes map, or also of what a control group holds and none of them maps"""
     schema_version: int = 1
+
+
+def comparable(metric: str, seen: Environment | None, other: Environment | None) -> bool:
+    """Whether values of two measurements mean the same: peak_memory does where it was counted in the same way."""
+    ways = {PROCESSES if each is None else each.memory_counted_by for each in (seen, other)}
+    return metric != "peak_memory" or len(ways) == 1

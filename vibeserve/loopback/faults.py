@@ -113,9 +113,7 @@ def _served(case: Case) -> Iterator[ScriptedServer]:
         server.stop()
 
 
-def _outcome(
-    client: str, case: Case, *, ledger: Ledger, folder: Path, server: ScriptedServer
-) -> tuple[str, str]:
+def _outcome(client: str, case: Case, *, ledger: Ledger, folder: Path, server: ScriptedServer) -> tuple[str, str]:
     caller = _caller(client, ledger=ledger, folder=folder, server=server)
     workspace = folder / "workspace"
     workspace.mkdir()

@@ -68,7 +68,7 @@ def _edits(kind: str) -> Sequence[Step]:
     return edits.get(kind, [Submit(gave_up)])
 
 
-SPOILT = '''\
+SPOILT = """\
 from pathlib import Path
 
 path = Path("runtime/sampler.py")
@@ -76,5 +76,5 @@ text = path.read_text()
 marker = "argmax("
 assert marker in text, "the sampler has no argmax any more"
 path.write_text(text.replace(marker, "argmin("))
-'''
+"""
 """takes the least likely token for the likeliest"""

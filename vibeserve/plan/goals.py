@@ -108,9 +108,7 @@ def _absolute(spec: Spec, ceilings: Sequence[Ceiling], *, measured_slack: float)
             )
 
 
-def _relative(
-    ratios: Sequence[RatioBound], ceilings: Sequence[Ceiling], *, measured_slack: float
-) -> Iterator[str]:
+def _relative(ratios: Sequence[RatioBound], ceilings: Sequence[Ceiling], *, measured_slack: float) -> Iterator[str]:
     for item in ratios:
         ceiling = ceiling_of(ceilings, metric=item.metric, load=item.load)
         if item.max_ratio is None or ceiling is None:

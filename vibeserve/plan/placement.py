@@ -65,9 +65,7 @@ def _scaffold_obstacles(spec: Spec) -> Iterator[str]:
     except SpecError as error:
         yield "; ".join([str(error).splitlines()[0], *error.problems])
         return
-    problem = engine_problem(
-        composition, allow_engines=spec.allow_engines, architecture=spec.model.architecture
-    )
+    problem = engine_problem(composition, allow_engines=spec.allow_engines, architecture=spec.model.architecture)
     if problem is not None:
         yield problem
 

@@ -87,6 +87,8 @@ def environment_facts(seen: MachineEnvironment | None) -> list[tuple[str, str]]:
         ("cpu_pressure_before", markdown.share(seen.cpu_pressure_before)),
         ("cpu_pressure", markdown.share(seen.cpu_pressure)),
         ("steal_share", markdown.share(seen.steal_share)),
+        ("stopped_by", seen.stopped_by or "not recorded"),
+        ("memory_counted_by", seen.memory_counted_by),
     ]
 
 

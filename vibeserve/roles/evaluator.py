@@ -102,6 +102,7 @@ class Evaluator:
         contenders = [Contender(name=e.name, server=e.server, session=sessions[e.name]) for e in entrants]
         servers = {entrant.name: entrant.server for entrant in entrants}
         before = self._bench.request_spans(servers[profiled]) if profiled else {}
+        cpu_s = {entrant.name: entrant.server.cpu_s() for entrant in entrants}
         discarded: list[DisturbedPair] = []
         try:
             with self._bench.spent.on("windows"):
@@ -115,6 +116,9 @@ class Evaluator:
                     self._await_evidence(entrant.server, sessions[entrant.name])
         finally:
             replies = {e.name: end_load(e.server, sessions[e.name]) for e in entrants}
+        for entrant in entrants:
+            if any(reply.error is None for reply in replies[entrant.name]):
+                entrant.server.check_counted(cpu_s=cpu_s[entrant.name])
         shares = span_shares(before, self._spans(servers[profiled])) if profiled else {}
         return {
             entrant.name: replace(

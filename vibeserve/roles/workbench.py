@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import secrets
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from vibeserve.lease import FreeLease, Lease
 from vibeserve.modalities import Bundle, bundle_ref, metrics_of, open_bundle, target_folders
 from vibeserve.plan import Plan
 from vibeserve.sandbox import Resources, resources_of
-from vibeserve.service import Launch, Server, build_workspace, candidate_launch, start_server
+from vibeserve.service import Launch, Server, build_workspace, candidate_launch, first_request, start_server
 from vibeserve.skills import compose_scaffold, write_scaffold
 from vibeserve.skills.card import SPANS
 from vibeserve.spec import Tier
@@ -144,12 +145,14 @@ class Workbench:
         found = [leftover for server in servers for leftover in server.leftovers or ()]
         return [Refusal(gate="cleanliness", reason_class=each.kind, text=each.text) for each in found]
 
-    def start(self, launch: Launch) -> Server:
-        """Start any server, candidate or baseline, on the same cores behind the same wall."""
+    def start(self, launch: Launch, *, dialect: str = "vllm", model: str = "") -> Server:
+        """Start any server, candidate or baseline, on the same cores behind the same wall, until it has served one
+        request that nobody has seen before. `model`: as for `session`."""
         with self.spent.on("start"):
             server = start_server(
                 launch, host=self.host, tier=self.tier, cpus=self.plan.engine_cpus, threads=self.plan.threads,
                 run_dir=self.run_dir, resources=self.resources,
+                first=first_request(self.bundle, seed=secrets.randbits(31), dialect=dialect, model=model),
             )  # fmt: skip
         server.spent = self.spent
         return server

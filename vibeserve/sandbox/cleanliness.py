@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from vibeserve.sandbox.wall import Wall
 from vibeserve.spec import Tier
 
 SHARED_MEMORY = Path("/dev/shm")
+_ENDING_S = 0.2
+"""in which a process that ends has ended: its threads are told at once"""
 _LISTEN = "0A"  # state of a line in /proc/net/tcp
 _LOOPBACKS = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
 """127.0.0.1, ::1, ::ffff:127.0.0.1 as /proc/net/tcp and tcp6 write them on a little-endian machine"""
@@ -28,7 +31,7 @@ class Leftover:
     """One thing that should not be there. `kind` is the reason class of a refusal by the gate `cleanliness`."""
 
     kind: str
-    """foreign_listener stray_process open_port shared_memory evaluator_read"""
+    """foreign_listener leaderless_process runs_when_stopped stray_process open_port shared_memory evaluator_read"""
     text: str
 
 
@@ -60,6 +63,27 @@ def foreign_listeners(process: Process, wall: Wall) -> list[Leftover]:
             text = f"it listens on port {port} of {where}; valid: port {wall.bind_port} of the loopback"
             found.append(Leftover(kind="foreign_listener", text=text))
     return found
+
+
+def leaderless(process: Process) -> list[Leftover]:
+    """Call it while the server still runs: processes whose first thread has ended while others go on.
+
+    /proc shows such a process as dead and empty, whoever looks; no server has a use for that. One that is just ending
+    looks the same for a moment.
+    """
+    seen = _leaderless(process)
+    if seen:
+        time.sleep(_ENDING_S)
+        seen &= _leaderless(process)
+    if not seen:
+        return []
+    text = f"the first thread of {len(seen)} of its processes has ended while others go on: /proc shows them as dead"
+    return [Leftover(kind="leaderless_process", text=text)]
+
+
+def _leaderless(process: Process) -> set[int]:
+    stats = map(tree.read_stat, process.descendants())
+    return {stat.pid for stat in stats if stat is not None and stat.is_leaderless}
 
 
 def leftovers(process: Process, wall: Wall, *, before: Surroundings) -> list[Leftover]:

@@ -49,6 +49,9 @@ class Confinement:
     connect_ports: list[int]
     """on 127.0.0.1; these and `connect_sockets` are all that may be connected to"""
     connect_sockets: list[str]
+    groups: list[str]
+    """folders of control groups that the command is in, and the supervisor is not: it is never stopped"""
+    is_measured: bool
 
 
 def _prctl(option: int, value: int) -> None:
@@ -86,6 +89,8 @@ def confine(task: Confinement, broker: Broker | None) -> None:
     from vibeserve.sandbox import landlock, seccomp
 
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for folder in task.groups:
+        Path(folder, "cgroup.procs").write_text("0", encoding="ascii")
     if task.cpus:
         os.sched_setaffinity(0, task.cpus)
     _set_limits(task.limits)
@@ -103,7 +108,7 @@ def confine(task: Confinement, broker: Broker | None) -> None:
     is_scoped = landlock.abi() >= landlock.ABI_SCOPES
     program = seccomp.program(
         own_namespaces=False, local_sockets=task.local_sockets, signals_scoped=is_scoped,
-        asks_connects=broker is not None,
+        asks_connects=broker is not None, is_measured=task.is_measured,
     )  # fmt: skip
     if broker is None:
         seccomp.load(program)

@@ -41,6 +41,8 @@ class Guard:
     ) -> None:
         """`pid` is the outer process, `written` what of the host's disk the inside may grow: folders and the log."""
         self.exceeded: Exceeded | None = None
+        self.peak_own_bytes = 0
+        """highest memory of the tree that no file backs, where the kernel counts it"""
         self._pid, self._start_ticks, self._keepers = pid, start_ticks, keepers
         self._cgroup, self._resources, self._written = cgroup, resources, tuple(written)
         self._ended = threading.Event()
@@ -66,12 +68,14 @@ class Guard:
                 return
             self.exceeded = self._look()
             if self.exceeded is not None:
+                self._cgroup.kill()
                 tree.kill_all(self._pid, keep=self._keepers)
                 return
 
     def _look(self) -> Exceeded | None:
         is_counted = self._cgroup.memory is not None
         if is_counted:
+            self.peak_own_bytes = max(self.peak_own_bytes, self._cgroup.own_bytes())
             if self._cgroup.exceeded() is Exceeded.MEMORY:
                 return Exceeded.MEMORY
         elif tree.own_memory_bytes(self._pids(), at_least=self._resources.memory_bytes) > self._resources.memory_bytes:

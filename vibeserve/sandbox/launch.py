@@ -21,9 +21,10 @@ from typing import TypeVar
 from vibeserve.errors import InfraError
 from vibeserve.sandbox import seccomp
 from vibeserve.sandbox.bubblewrap import TMP, bwrap_argv, find_bwrap
-from vibeserve.sandbox.cgroups import Cgroup, make_cgroup
+from vibeserve.sandbox.cgroups import Cgroup
 from vibeserve.sandbox.confine import Confinement, default_signals, kill_me_first
 from vibeserve.sandbox.guard import Guard
+from vibeserve.sandbox.hierarchies import make_cgroup
 from vibeserve.sandbox.process import Finished, Process, finish, open_log, read_tail, start_ticks_of
 from vibeserve.sandbox.records import forget_tree, record_process, record_start
 from vibeserve.sandbox.shadow import landlock_paths, make_shadow
@@ -99,7 +100,7 @@ def _limits(wall: Wall) -> dict[str, int]:
 
 def _spawn_bubblewrap(argv: Sequence[str], *, wall: Wall, log: Path, tree_id: str) -> Process:
     popen, info, go = _start_bwrap(argv, wall=wall, tree_id=tree_id, log_fd=open_log(log))
-    cgroup = make_cgroup(tree_id, wall.resources)
+    cgroup = make_cgroup(tree_id, wall.resources, num_outer=1)
     try:
         inner = _read_child_pid(info)
         _hold(inner, wall)
@@ -195,7 +196,8 @@ def _start_bwrap(
 def _filter_descriptor(wall: Wall) -> int:
     """An open temporary file that holds the seccomp program for bubblewrap."""
     descriptor = os.memfd_create("filter", os.MFD_CLOEXEC)
-    os.write(descriptor, seccomp.program(own_namespaces=True, own_network=wall.isolate_network))
+    program = seccomp.program(own_namespaces=True, own_network=wall.isolate_network, is_measured=wall.is_measured)
+    os.write(descriptor, program)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
 
@@ -223,11 +225,15 @@ def _hold(inner: int, wall: Wall) -> None:
 
 def _spawn_supervised(argv: Sequence[str], *, wall: Wall, log: Path, tree_id: str) -> Process:
     scratch = Path(tempfile.mkdtemp(prefix=f"vibeserve-{tree_id}-"))
-    task = _confinement(argv, wall=wall, scratch=scratch, tree_id=tree_id)
-    popen = _start_supervisor(tree_id, log_fd=open_log(log))
     cgroup = make_cgroup(tree_id, wall.resources)
     try:
-        cgroup.enter(popen.pid)
+        task = _confinement(argv, wall=wall, scratch=scratch, tree_id=tree_id, cgroup=cgroup)
+        popen = _start_supervisor(tree_id, log_fd=open_log(log))
+    except (InfraError, OSError):
+        shutil.rmtree(scratch, ignore_errors=True)
+        cgroup.remove()
+        raise
+    try:
         process = _held(popen, wall=wall, log=log, tree_id=tree_id, cgroup=cgroup, scratch=scratch)
         _send(popen, task)
     except (InfraError, OSError) as error:
@@ -260,7 +266,9 @@ def _send(popen: subprocess.Popen[bytes], task: Confinement) -> None:
     popen.stdin.close()
 
 
-def _confinement(argv: Sequence[str], *, wall: Wall, scratch: Path, tree_id: str) -> Confinement:
+def _confinement(
+    argv: Sequence[str], *, wall: Wall, scratch: Path, tree_id: str, cgroup: Cgroup
+) -> Confinement:  # fmt: skip
     tmp = scratch / "tmp"
     tmp.mkdir()
     is_walled = wall.tier is Tier.B
@@ -284,6 +292,8 @@ def _confinement(argv: Sequence[str], *, wall: Wall, scratch: Path, tree_id: str
         local_sockets=wall.local_sockets,
         connect_ports=list(wall.loopback_ports),
         connect_sockets=[str(path) for path in wall.sockets],
+        groups=[str(folder) for folder in cgroup.folders],
+        is_measured=wall.is_measured,
     )
 
 

@@ -12,15 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from vibeserve.core.environment import PROCESSES
 from vibeserve.errors import InfraError
-from vibeserve.sandbox import tree
-from vibeserve.sandbox.cgroups import Cgroup
+from vibeserve.sandbox import standstill, tree
+from vibeserve.sandbox.cgroups import SIGNAL, Cgroup
 from vibeserve.sandbox.guard import Guard
-from vibeserve.sandbox.resources import Exceeded
+from vibeserve.sandbox.resources import GIB, Exceeded
 from vibeserve.spec import Tier
 
 _LOG_TAIL_BYTES = 8192
 _KILL_TIMEOUT_S = 10.0
+BOTH = "processes and control group"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +58,13 @@ class Process:
     """folder of ours that goes with the process"""
     strays: int = 0
     """processes that had escaped from the tree, found and killed by `kill_tree`"""
+    moved: str = ""
+    """why it was killed: what it did while it was stopped"""
     peak_gib: float = 0.0
     _exceeded: Exceeded | None = field(default=None, repr=False)
+    _stood: standstill.Standstill | None = field(default=None, repr=False)
     _paused: list[int] = field(default_factory=list, repr=False)
+    """stopped by signals"""
 
     def poll(self) -> int | None:
         """Exit status, or None while it runs."""
@@ -75,35 +81,78 @@ class Process:
         """Host pids of every live process inside, parents first; keepers left out."""
         return [stat.pid for stat in tree.descendants(self.pid) if stat.pid not in self.keepers]
 
+    @property
+    def stopped_by(self) -> str:
+        """What stops the tree: its control group's freezer, or SIGSTOP."""
+        return self.cgroup.stopped_by
+
     def pause(self) -> None:
-        """SIGSTOP every process inside, those forked meanwhile too."""
-        self._paused = tree.stop_all(self.pid, keep=self.keepers)
+        """Stop every thread inside, of those forked meanwhile too. Once more changes nothing."""
+        if self.is_paused:
+            return
+        if not self.cgroup.freeze():
+            self._paused = tree.stop_all(self.pid, keep=self.keepers)
+        self._stood = standstill.stand(self._stoppable(), self.cgroup, stopped_by=self.stopped_by)
 
     def resume(self) -> None:
-        """SIGCONT in the reverse order of `pause`."""
-        tree.continue_all(self._paused or self.descendants())
+        """Let it go on. One that did not stand still since `pause` is killed, and `moved` says why."""
+        if self._stood is None:
+            return
+        stood, self._stood = self._stood, None
+        if self.poll() is None:
+            self.moved = self._look(stood)
+        if self.moved:
+            self.kill_tree()
+            return
+        self._go_on()
+
+    def _look(self, stood: standstill.Standstill) -> str:
+        # whatever hops from process to process is in some listings only
+        looks = 1 if stood.stopped_by != SIGNAL else standstill.NUM_LOOKS
+        found = (standstill.moved(stood, self._stoppable(), self.cgroup) for _ in range(looks))
+        return next((text for text in found if text), "")
+
+    def _go_on(self) -> None:
+        """SIGCONT in the reverse order of the stops, or the freezer's thaw."""
+        self.cgroup.thaw()
+        tree.continue_all(self._paused)
         self._paused = []
+
+    def _stoppable(self) -> list[int]:
+        """What `pause` stops: the tree, and what else its groups hold."""
+        inside = {*self.descendants(), *filter(tree.is_running, self.cgroup.members())}
+        return sorted(inside - self.keepers)
 
     @property
     def is_paused(self) -> bool:
-        return bool(self._paused)
+        return self._stood is not None
 
     def terminate(self) -> None:
         """SIGTERM to the command itself (and to daemons it left), not to its children, so that it may drain."""
-        if self._paused:
-            self.resume()
+        self.resume()
         for stat in tree.descendants(self.pid):
             if stat.parent in self.keepers | {self.pid} and stat.pid not in self.keepers:
                 tree.send(stat.pid, signal.SIGTERM)
 
     def cpu_s(self) -> float:
-        """CPU seconds of the tree's live processes, and of what they waited for."""
-        return tree.cpu_s(self.descendants())
+        """CPU seconds of the tree: of all that was ever inside by its group's count, else of its live processes and of
+        what they waited for."""
+        counted = self.cgroup.cpu_s()
+        return tree.cpu_s(self.descendants()) if counted is None else counted
 
     def rss_gib(self) -> float:
-        """Highest memory of the tree seen so far, GiB; takes a sample now."""
-        self.peak_gib = max(self.peak_gib, tree.memory_gib(self.descendants()))
+        """Highest memory of the tree seen so far, GiB; takes a sample now. See `memory_counted_by`."""
+        pids = self.descendants()
+        self.peak_gib = max(self.peak_gib, tree.memory_gib(pids))
+        if self.cgroup.memory is not None:
+            own_bytes = max(self.guard.peak_own_bytes, self.cgroup.own_bytes())
+            self.peak_gib = max(self.peak_gib, own_bytes / GIB + tree.file_memory_gib(pids))
         return self.peak_gib
+
+    @property
+    def memory_counted_by(self) -> str:
+        """`processes`: what they map. `processes and control group`: also what none of them maps, such as a memfd."""
+        return PROCESSES if self.cgroup.memory is None else BOTH
 
     @property
     def exceeded(self) -> Exceeded | None:
@@ -117,12 +166,14 @@ class Process:
         """
         self.guard.stop()
         if self.popen.poll() is None:
+            # also what is frozen, or in no listing
+            self.cgroup.kill(timeout_s=_KILL_TIMEOUT_S)
             self._kill_inside()
             for keeper in (*self.keepers, self.pid):
                 tree.send(keeper, signal.SIGKILL)
             if self.wait(_KILL_TIMEOUT_S) is None:
                 raise _survivors([self.pid])
-        self._paused = []
+        self._paused, self._stood = [], None
         self._end_strays()
         self._exceeded = self.exceeded
         self.cgroup.remove()
@@ -147,6 +198,7 @@ class Process:
         while pids := self._left():
             if time.monotonic() > deadline:
                 raise _survivors(pids)
+            self.cgroup.kill(timeout_s=0.1)
             for pid in pids:
                 tree.send(pid, signal.SIGKILL)
             found.update(pids)

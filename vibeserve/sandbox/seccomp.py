@@ -16,7 +16,7 @@ _LD, _JEQ, _JGE, _JSET, _AND, _RET = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
 _ALLOW, _ERRNO, _KILL_PROCESS, _ASK = 0x7FFF0000, 0x00050000, 0x80000000, 0x7FC00000
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 _NAMESPACE_FLAGS = 0x7E020000  # CLONE_NEW{NS,CGROUP,UTS,IPC,USER,PID,NET}
-_AF_UNIX, _AF_INET, _AF_INET6, _SOCK_STREAM, _SOCK_SEQPACKET, _TYPE_MASK = 1, 2, 10, 1, 5, 0xF
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK, _SOCK_STREAM, _SOCK_SEQPACKET, _TYPE_MASK = 1, 2, 10, 16, 1, 5, 0xF
 
 # name -> (x86_64, aarch64)
 # fmt: off
@@ -37,6 +37,8 @@ _SYSCALLS: dict[str, tuple[int, int]] = {
     "adjtimex": (159, 171), "sethostname": (170, 161), "setdomainname": (171, 162),
     "sched_setparam": (142, 118), "sched_setattr": (314, 274), "migrate_pages": (256, 238),
 }
+# being told of what others do: files that everybody reads are opened when a server, a scorer or a client starts
+_TOLD: dict[str, tuple[int | None, int | None]] = {"inotify_init": (253, None), "inotify_init1": (294, 26)}
 # what a namespace would keep apart: System V and POSIX queues, priorities of the user's other processes
 _SHARED = {
     "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "msgget": (68, 186), "msgsnd": (69, 189),
@@ -63,6 +65,10 @@ _SIGNALS = {
 # fmt: on
 _CLONE, _CLONE3, _SOCKET, _PRLIMIT, _SETAFFINITY = (56, 220), (435, 435), (41, 198), (302, 261), (203, 122)
 _SETSCHEDULER = (144, 119)
+_FCNTL, _IOCTL, _TIMER_CREATE = (72, 25), (16, 29), (222, 107)
+_FCNTL_DENIED = {"F_SETOWN": 8, "F_SETSIG": 10, "F_SETOWN_EX": 15, "F_SETLEASE": 1024, "F_NOTIFY": 1026}
+"""leases and notices of other processes' opens; signals of one's choice, such as SIGCONT, for what a descriptor does"""
+_IOCTL_DENIED = {"FIOSETOWN": 0x8901, "SIOCSPGRP": 0x8902}
 _CONNECT, _SOCKETPAIR, _PRCTL, _SECCOMP = (42, 203), (53, 199), (157, 167), (317, 277)
 _PR_SET_DUMPABLE = 4
 _SENDS = {"sendto": ((44, 206), 3), "sendmsg": ((46, 211), 2), "sendmmsg": ((307, 269), 3)}
@@ -121,6 +127,27 @@ _PAIR_RULE = (
 )
 
 
+# a timer may send SIGCONT, which undoes a stop. Its signal stands behind a pointer, which no filter can read; without
+# one it is SIGALRM, which alarm(2) sends, too. The process ends, and so it is told: no server needs such a timer
+_TIMER_RULE = (
+    _argument(1)
+    + _instruction(_JEQ, 0, jump_false=3)
+    + _instruction(_LD, _ARGUMENTS + 8 + 4)
+    + _instruction(_JEQ, 0, jump_false=1)
+    + _instruction(_RET, _ALLOW)
+    + _instruction(_RET, _KILL_PROCESS)
+)
+# of a network of one's own: other families, such as AF_VSOCK, are not kept apart by it
+_FAMILY_RULE = (
+    _argument(0)
+    + _instruction(_JEQ, _AF_UNIX, jump_true=4)
+    + _instruction(_JEQ, _AF_INET, jump_true=3)
+    + _instruction(_JEQ, _AF_INET6, jump_true=2)
+    + _instruction(_JEQ, _AF_NETLINK, jump_true=1)
+    + _return_errno(errno.EACCES)
+)
+
+
 def program(
     *,
     own_namespaces: bool,
@@ -128,13 +155,15 @@ def program(
     local_sockets: bool = False,
     signals_scoped: bool = True,
     asks_connects: bool = False,
+    is_measured: bool = True,
 ) -> bytes:
     """The filter as an array of `struct sock_filter`.
 
-    `own_namespaces` (tier A): System V memory, files and signals are left to the namespaces, and so are sockets with
-    `own_network`. Otherwise only TCP sockets, plus AF_UNIX with `local_sockets`; modes and times of files keep what
-    they are; without Landlock's signal scope no signal can be sent at all. With `asks_connects` a listener decides on
-    every connect(2) (`connects`): the filter must be loaded by `load_with_listener`.
+    `own_namespaces` (tier A): System V memory, files and signals are left to the namespaces, and so are sockets of the
+    internet's families, unix and netlink with `own_network`. Otherwise only TCP sockets, plus AF_UNIX with
+    `local_sockets`; modes and times of files keep what they are; without Landlock's signal scope no signal can be sent
+    at all. With `asks_connects` a listener decides on every connect(2) (`connects`): the filter must be loaded by
+    `load_with_listener`. `is_measured`: no watches on files, and a timer with a signal of its own ends the process.
     """
     arch, column = _AUDIT_ARCH[os.uname().machine]
     code = _instruction(_LD, _ARCH) + _instruction(_JEQ, arch, jump_true=1) + _instruction(_RET, _KILL_PROCESS)
@@ -145,6 +174,8 @@ def program(
     # success without effect: OpenMP runtimes that pin their threads go on, on the CPUs they were given, and ZeroMQ
     # aborts the process when it is refused a scheduling class
     ignored: list[int | None] = [_SETAFFINITY[column], _SETSCHEDULER[column]]
+    if is_measured:
+        denied += [numbers[column] for numbers in _TOLD.values()]
     if not own_namespaces:
         denied += [numbers[column] for numbers in (*_SHARED.values(), *_BY_PATH.values())]
         denied += [] if signals_scoped else [numbers[column] for numbers in _SIGNALS.values()]
@@ -152,19 +183,29 @@ def program(
     for group, answer in ((denied, errno.EPERM), (ignored, 0)):
         code += b"".join(_if_number(number, _return_errno(answer)) for number in group if number is not None)
     code += _conditional_rules(column)
-    if not (own_namespaces and own_network):
+    if is_measured:
+        code += _if_number(_TIMER_CREATE[column], _TIMER_RULE)
+    if own_namespaces and own_network:
+        code += b"".join(_if_number(each[column], _FAMILY_RULE + _RELOAD) for each in (_SOCKET, _SOCKETPAIR))
+    else:
         code += _network_rules(column, local_sockets=local_sockets, asks=asks_connects)
     return code + _instruction(_RET, _ALLOW)
 
 
 def _conditional_rules(column: int) -> bytes:
-    """New namespaces and other processes' limits: denied by what the arguments say."""
+    """New namespaces, other processes' limits, leases, signals of descriptors: denied by what the arguments say."""
     # glibc falls back to clone, whose flags can be read here
     code = _if_number(_CLONE3[column], _return_errno(errno.ENOSYS))
     flags = _argument(0) + _instruction(_JSET, _NAMESPACE_FLAGS, jump_false=1) + _return_errno(errno.EPERM)
     code += _if_number(_CLONE[column], flags + _RELOAD)
     others = _argument(0) + _instruction(_JEQ, 0, jump_true=1) + _return_errno(errno.EPERM)
-    return code + _if_number(_PRLIMIT[column], others + _RELOAD)
+    code += _if_number(_PRLIMIT[column], others + _RELOAD)
+    for number, commands in ((_FCNTL[column], _FCNTL_DENIED), (_IOCTL[column], _IOCTL_DENIED)):
+        body = _argument(1)
+        for command in commands.values():
+            body += _instruction(_JEQ, command, jump_false=1) + _return_errno(errno.EPERM)
+        code += _if_number(number, body + _RELOAD)
+    return code
 
 
 def _network_rules(column: int, *, local_sockets: bool, asks: bool) -> bytes:

@@ -8,17 +8,20 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+from vibeserve.core.environment import PROCESSES
 from vibeserve.errors import InfraError
 from vibeserve.sandbox import landlock, seccomp
 from vibeserve.sandbox.bubblewrap import find_bwrap
-from vibeserve.sandbox.cgroups import make_cgroup
 from vibeserve.sandbox.guard import DISK_INTERVAL_S, INTERVAL_S
+from vibeserve.sandbox.hierarchies import make_cgroup
 from vibeserve.sandbox.launch import run
+from vibeserve.sandbox.process import BOTH
 from vibeserve.sandbox.resources import Resources
 from vibeserve.sandbox.wall import Wall
 from vibeserve.spec import Tier
 
 AVAILABLE = "available"
+FREEZER, MEMORY_COUNT = "freezer", "peak_memory"
 _PROBE_TIMEOUT_S = 30.0
 
 
@@ -72,13 +75,17 @@ def _try(tier: Tier) -> str:
 
 
 def probe_limits() -> dict[str, str]:
-    """What holds a tree to its limits here: resource -> how. Memory and processes by making a control group."""
+    """What holds a tree to its limits, stops it between windows and counts its memory here: what -> how. Found out by
+    making control groups, and by freezing a process in one."""
     cgroup = make_cgroup(secrets.token_hex(8), Resources())
+    freezer = cgroup.stopped_by
     cgroup.remove()
     return {
         "memory": "control group" if cgroup.memory is not None else f"sampled every {INTERVAL_S:g} s",
         "processes": "control group" if cgroup.pids is not None else "rlimit" if os.getuid() else "nothing (root)",
         "disk": f"sampled every {DISK_INTERVAL_S:g} s",
+        FREEZER: freezer,
+        MEMORY_COUNT: PROCESSES if cgroup.memory is None else BOTH,
     }
 
 

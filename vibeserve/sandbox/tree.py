@@ -1,4 +1,8 @@
-"""Process trees through /proc: who descends from whom, stop, continue, kill, memory. Linux only."""
+"""Process trees through /proc: who descends from whom, stop, continue, kill, memory. Linux only.
+
+A process whose first thread has ended goes on with the others: /proc calls it a zombie, and its memory, environment and
+descriptors read as empty there. It is alive here, and what is asked of it is read from a thread that lives.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +25,32 @@ class ProcessStat:
     parent: int
     state: str
     start_ticks: int
+    num_threads: int = 1
+    """those that have not ended, and the first one until the whole process has"""
+
+    @property
+    def has_ended(self) -> bool:
+        """Nothing of it runs any more: it is only not reaped yet."""
+        return self.state == "X" or (self.state == "Z" and self.num_threads <= 1)
+
+    @property
+    def is_leaderless(self) -> bool:
+        """Its first thread has ended, others go on."""
+        return self.state == "Z" and self.num_threads > 1
 
 
-def read_stat(pid: int) -> ProcessStat | None:
-    """The process's state, or None when there is no such process."""
+def read_stat(pid: int, *, of: int | None = None) -> ProcessStat | None:
+    """The process's state, or None when there is no such process; with `of`, that of this thread of process `of`."""
+    folder = _PROC / str(pid) if of is None else _PROC / str(of) / "task" / str(pid)
     try:
-        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
     # the name in brackets may hold spaces and brackets itself
     fields = text[text.rindex(")") + 2 :].split()
-    return ProcessStat(pid=pid, state=fields[0], parent=int(fields[1]), start_ticks=int(fields[19]))
+    return ProcessStat(
+        pid=pid, state=fields[0], parent=int(fields[1]), start_ticks=int(fields[19]), num_threads=int(fields[17])
+    )
 
 
 def boot_id() -> str:
@@ -42,13 +61,13 @@ def boot_id() -> str:
 def is_alive(pid: int, *, start_ticks: int) -> bool:
     """Whether that very process runs; a zombie does not."""
     stat = read_stat(pid)
-    return stat is not None and stat.start_ticks == start_ticks and stat.state not in "ZX"
+    return stat is not None and stat.start_ticks == start_ticks and not stat.has_ended
 
 
 def is_running(pid: int) -> bool:
     """Whether there is a process of that number; a zombie is none."""
     stat = read_stat(pid)
-    return stat is not None and stat.state not in "ZX"
+    return stat is not None and not stat.has_ended
 
 
 def marked(tree_id: str) -> list[int]:
@@ -56,20 +75,45 @@ def marked(tree_id: str) -> list[int]:
     needle = f"VIBESERVE_TREE={tree_id}".encode()
     found: list[int] = []
     for stat in all_stats():
-        if stat.state in "ZX" or stat.pid == os.getpid():
+        if stat.has_ended or stat.pid == os.getpid():
             continue
         try:
-            if needle in (_PROC / str(stat.pid) / "environ").read_bytes().split(b"\0"):
+            if needle in (living(stat.pid) / "environ").read_bytes().split(b"\0"):
                 found.append(stat.pid)
         except OSError:
             continue
     return found
 
 
+def living(pid: int) -> Path:
+    """Folder below /proc that tells of the process: its own, or where its first thread has ended another one's."""
+    stat = read_stat(pid)
+    if stat is not None and stat.is_leaderless:
+        for thread in threads(pid):
+            if thread.state not in "ZX":
+                return _PROC / str(pid) / "task" / str(thread.pid)
+    return _PROC / str(pid)
+
+
+def threads(pid: int) -> list[ProcessStat]:
+    """Every thread of the process, ended ones that are still listed too; `pid` is the thread's own number."""
+    try:
+        numbers = [int(folder.name) for folder in (_PROC / str(pid) / "task").iterdir()]
+    except OSError:
+        return []
+    stats = (read_stat(number, of=pid) for number in numbers)
+    return [stat for stat in stats if stat is not None]
+
+
+def stands(pid: int) -> bool:
+    """Whether every thread of the process is stopped."""
+    return all(thread.state in "TtZX" for thread in threads(pid))
+
+
 def descriptors(pid: int) -> list[Path]:
     """The links below /proc/<pid>/fd; none for a process that has ended or is another user's."""
     try:
-        return list((_PROC / str(pid) / "fd").iterdir())
+        return list((living(pid) / "fd").iterdir())
     except OSError:
         return []
 
@@ -89,7 +133,7 @@ def descendants(pid: int) -> list[ProcessStat]:
     while queue:
         for stat in by_parent.get(queue.pop(0), []):
             queue.append(stat.pid)
-            if stat.state not in "ZX":
+            if not stat.has_ended:
                 found.append(stat)
     return found
 
@@ -104,7 +148,8 @@ def send(pid: int, number: signal.Signals) -> bool:
 
 
 def stop_all(pid: int, *, keep: frozenset[int] = frozenset(), timeout_s: float = 2.0) -> list[int]:
-    """SIGSTOP every descendant of `pid` but those in `keep`, until none runs. Returns their pids, parents first.
+    """SIGSTOP every descendant of `pid` but those in `keep`, until no thread of any runs. Returns their pids, parents
+    first.
 
     Repeats because a process may fork between the listing and its own stop. A process that cannot be stopped within
     `timeout_s` (uninterruptible sleep) is returned with the others: its stop is pending.
@@ -113,7 +158,7 @@ def stop_all(pid: int, *, keep: frozenset[int] = frozenset(), timeout_s: float =
     num_quiet = 0
     while True:
         tree = [stat for stat in descendants(pid) if stat.pid not in keep]
-        running = [stat for stat in tree if stat.state not in "Tt"]
+        running = [stat for stat in tree if not stands(stat.pid)]
         num_quiet = 0 if running else num_quiet + 1
         if num_quiet == _NUM_QUIET or time.monotonic() > deadline:
             return [stat.pid for stat in tree]
@@ -153,7 +198,7 @@ def kill_all(pid: int, *, keep: frozenset[int] = frozenset(), timeout_s: float =
 
 
 def _kib(pid: int, file: str, key: str) -> int:
-    for line in (_PROC / str(pid) / file).read_text(encoding="ascii", errors="replace").splitlines():
+    for line in (living(pid) / file).read_text(encoding="ascii", errors="replace").splitlines():
         if line.startswith(key + ":"):
             return int(line.split()[1])
     return 0
@@ -209,3 +254,8 @@ def memory_gib(pids: list[int]) -> float:
             continue
         total_kib += current + max(0, peak - rss)
     return total_kib / 2**20
+
+
+def file_memory_gib(pids: list[int]) -> float:
+    """Memory of the processes that files back, GiB: a shared page once over its sharers."""
+    return sum(_sum_kib(pid, "smaps_rollup", ("Pss_File",)) for pid in pids) / 2**20

@@ -44,6 +44,8 @@ class Wall:
     """tier B: TCP ports that may be bound, and connected to on 127.0.0.1 (tier A has a loopback of its own)"""
     sockets: tuple[Path, ...] = ()
     """unix stream sockets of the controller's that may be connected to"""
+    is_measured: bool = True
+    """what serves. False: a build step or an agent's client, which may watch files and set timers as it likes"""
     cpus: tuple[int, ...] = ()
     """affinity, which the inside cannot widen; empty = as the caller's"""
     env: Mapping[str, str] = field(default_factory=dict)

@@ -44,6 +44,7 @@ def build_workspace(
         writable=(output,),
         cpus=cpus,
         hidden_modules=hidden_from_candidates(allow_engines),
+        is_measured=False,
         resources=resources,
         env={**thread_environment(threads), **service.env},
     )

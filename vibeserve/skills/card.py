@@ -170,9 +170,7 @@ def _parse_conditions(data: Any) -> tuple[Conditions, list[str]]:
     if not isinstance(data, dict):
         return Conditions(), ["conditions: must be a mapping"]
     problems = unknown_keys(data, Conditions, "conditions.")
-    lists = {
-        item.name: _strings(data, item.name, problems, prefix="conditions.") for item in fields(Conditions)
-    }
+    lists = {item.name: _strings(data, item.name, problems, prefix="conditions.") for item in fields(Conditions)}
     problems += [
         f"conditions.precision: {value!r} is unknown; valid: {', '.join(PRECISIONS)}"
         for value in lists["precision"]

@@ -70,9 +70,7 @@ def declared_parameters(scaffold: Scaffold, components: Sequence[Skill]) -> dict
 def pinned_values(declared: Mapping[str, Parameter], pins: Mapping[str, Value]) -> dict[str, Value]:
     """The pins that hold in an assembly with these declarations. A scaffold may bound a parameter more narrowly than
     the component that replaces its module: its own bounds win until then."""
-    return {
-        name: value for name, value in pins.items() if name in declared and declared[name].problem(value) is None
-    }
+    return {name: value for name, value in pins.items() if name in declared and declared[name].problem(value) is None}
 
 
 def parameter_values(declared: Mapping[str, Parameter], given: Mapping[str, Value]) -> dict[str, Value]:
