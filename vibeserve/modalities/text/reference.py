@@ -78,9 +78,9 @@ class _Sequence:
 
 
 class TextReference:
-    """`run` gives `token_ids`, `text` and `logprobs`; `score` gives `margins` and `logprobs` (nats, one per served id),
-    `end_margins` (of the likeliest end token in its place; empty for a model without one) and `problem` ("" when
-    scored)."""
+    """`run` gives `token_ids`, `text` and `logprobs`; `score` gives, one per served id in nats, `margins`, `gaps` (of
+    the reference's two best tokens), `logprobs` and `end_margins` (of the likeliest end token in its place; empty for a
+    model without one), and `problem` ("" when scored)."""
 
     def __init__(self, model: Any, *, tokenizer: Any, device: str, folder: Path | None = None) -> None:
         from transformers import GenerationConfig
@@ -176,7 +176,7 @@ class TextReference:
 
     def score_ids(self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]]) -> list[dict[str, Any]]:
         """`score_many` of (prompt ids, served ids)."""
-        empty: dict[str, Any] = {"margins": [], "logprobs": [], "end_margins": [], "problem": ""}
+        empty: dict[str, Any] = {"margins": [], "gaps": [], "logprobs": [], "end_margins": [], "problem": ""}
         answers = [dict(empty) for _ in pairs]
         sequences = []
         for index, (prompt_ids, served_ids) in enumerate(pairs):
@@ -235,6 +235,7 @@ class TextReference:
         import torch
 
         margins: list[float] = []
+        gaps: list[float] = []
         logprobs: list[float] = []
         ends: list[float] = []
         served = torch.tensor(served_ids, device=states.device)
@@ -242,12 +243,14 @@ class TextReference:
         for start in range(0, len(served_ids), MAX_HEAD_ROWS):
             rows = head(states[start : start + MAX_HEAD_ROWS]).float()
             chosen = rows.gather(1, served[start : start + MAX_HEAD_ROWS, None])[:, 0]
-            best = rows.max(dim=1).values
+            top = rows.topk(2, dim=1).values
+            best = top[:, 0]
             margins += (best - chosen).tolist()
+            gaps += (best - top[:, 1]).tolist()
             logprobs += (chosen - rows.logsumexp(dim=1)).tolist()
             if self._end_ids:
                 ends += (best - rows[:, self._end_ids].max(dim=1).values).tolist()
-        return {"margins": margins, "logprobs": logprobs, "end_margins": ends}
+        return {"margins": margins, "gaps": gaps, "logprobs": logprobs, "end_margins": ends}
 
     @cached_property
     def _has_plain_head(self) -> bool:
