@@ -9,6 +9,7 @@ from vibeserve.accuracy.documents import Scores
 from vibeserve.accuracy.faults import FaultResult, refuse_unproven, try_faults
 from vibeserve.accuracy.judging import Judged, judge_records
 from vibeserve.accuracy.probing import not_probed, probe_refusals, probe_server, suite_of
+from vibeserve.accuracy.rescore import reference_logprobs
 
 __all__ = [
     "FaultResult",
@@ -18,6 +19,7 @@ __all__ = [
     "not_probed",
     "probe_refusals",
     "probe_server",
+    "reference_logprobs",
     "refuse_unproven",
     "suite_of",
     "try_faults",
