@@ -220,7 +220,7 @@ class FakeJudge:
     failed: tuple[Refusal, ...] = ()
     calls: list[str] = field(default_factory=list)
 
-    def screen(self, workspace: Path, *, name: str, seed: int) -> Screening:
+    def screen(self, workspace: Path, *, name: str, seed: int, is_thorough: bool = False) -> Screening:
         self.calls.append(f"screen {name}")
         refusals = self.screened.get(name, ())
         server: Any = None if refusals else self.bench.serve(workspace, name=name)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from vibeserve.audit import Snapshot
 from vibeserve.contract import Record
 from vibeserve.core.manifest import AuditResult, BaselineValue, Golden, MetricResult
 from vibeserve.core.nouns import Refusal, Verdict
@@ -138,7 +137,7 @@ class Certifier:
         else:
             screening, collected, kept = found
             result = self._conclude(
-                workspace, kept, skipped, collected=collected, before=screening.before, extent=extent
+                workspace, kept, skipped, collected=collected, screening=screening, extent=extent
             )
         seconds = round(self._bench.lease.monotonic() - started_s, 1)
         return replace(result, spent=self._bench.spent.take(), seconds=seconds)
@@ -147,7 +146,7 @@ class Certifier:
         self, workspace: Path, rivals: Sequence[Rival], *, extent: Extent
     ) -> Certification | tuple[Screening, _Collected, list[Rival]]:
         """All that was measured, or the refusal that ended it."""
-        screening = self._judge.screen(workspace, name=WINNER, seed=secrets.randbits(31))
+        screening = self._judge.screen(workspace, name=WINNER, seed=secrets.randbits(31), is_thorough=True)
         if screening.server is None:
             verdict = Verdict(refusals=screening.refusals, checks=screening.checks)
             return Certification(verdict=verdict, not_run=left_out(AuditScope.none))
@@ -270,7 +269,7 @@ class Certifier:
 
     def _conclude(
         self, workspace: Path, kept: Sequence[Rival], skipped: Sequence[BaselineValue], *, collected: _Collected,
-        before: Snapshot, extent: Extent,
+        screening: Screening, extent: Extent,
     ) -> Certification:  # fmt: skip
         measured = Measured(
             series=collected.series, rivals=tuple(kept), screened=tuple(collected.screened), skipped=tuple(skipped),
@@ -284,8 +283,8 @@ class Certifier:
             failed = self._judge.own_tests(workspace)
         with self._progress.busy("certify", f"re-scoring {len(replies)} replies under the f32 reference"):
             verdict, scores = self._judge.verdict(
-                replies, workspace=workspace, before=before, seed=secrets.randbits(31), max_replies=0, name=WINNER,
-                added=[*failed, *(refusal for audit in audits for refusal in audit.refusals)],
+                replies, workspace=workspace, before=screening.before, seed=secrets.randbits(31), max_replies=0,
+                name=WINNER, added=[*failed, *(refusal for audit in audits for refusal in audit.refusals)],
             )  # fmt: skip
         verdict = replace(verdict, checks=(*verdict.checks, "own_tests", *(["audits"] if audits else [])))
         return Certification(
@@ -295,7 +294,7 @@ class Certifier:
             num_discarded=sum(len(row.discarded) for rows in collected.series.values() for row in rows[WINNER]),
             not_run=(
                 *_left_out(extent, hardware_kind=self._bench.plan.spec.hardware.kind),
-                *(audit.not_applicable for audit in audits if audit.not_applicable),
+                *screening.not_run, *(audit.not_applicable for audit in audits if audit.not_applicable),
             ),
         )  # fmt: skip
 

@@ -76,7 +76,7 @@ def failed(report: ProbeReport) -> dict[str, str]:
 
 def test_text_brings_its_own_probes(tiny_model_dir: Path) -> None:
     assert suite_of(bundle_of(tiny_model_dir)) is PROBES
-    assert len(PROBES.checks) == 29
+    assert len(PROBES.checks) == 31
 
 
 def test_every_declared_probe_exists() -> None:
@@ -100,6 +100,8 @@ def test_server_that_computes_nothing_fails_what_it_fakes(
     assert refused["unknown_model"] == "an unknown model is served"
     assert refused["request_id"] == "x-request-id does not come back"
     assert refused["long_prompt"] == "usage reports 32 prompt tokens for 200"
+    assert refused["chat_text"].startswith("answer of another shape")
+    assert refused["long_context"].startswith("usage reports 32 prompt tokens for ")
     assert {"metrics", "stop_string", "logprobs", "json_schema", "chat", "disconnect"} <= set(refused)
 
 

@@ -68,3 +68,21 @@ def test_loads_have_clocks_of_their_own() -> None:
     others = [replace(each, load_id="second") for each in served(streams=2, num=20)]
     assert classes([*late, *others]) == set()
     assert classes([*(replace(each, load_id="second") for each in late), *others]) == {"starved_requests"}
+
+
+@pytest.mark.parametrize(("num_overtaking", "is_refused"), [(LIMIT, False), (LIMIT + 1, True)])
+def test_what_starves_is_counted_in_requests_and_never_in_seconds(num_overtaking: int, is_refused: bool) -> None:
+    """A cheat that let nobody wait for more than 40 s got through on a busy machine: 11 requests were served meanwhile,
+    which a scheduler may do. The same order at any pace has the same word."""
+    for pace in (1.0, 100.0):
+        late = [
+            record(f"w{k}", sent_s=0.0, end_s=pace * (num_overtaking + 2), first_s=pace * (num_overtaking + 1.5))
+            for k in range(2)
+        ]
+        others = [
+            record(f"s{k}", sent_s=pace * (k + 0.1), end_s=pace * (k + 1), first_s=pace * (k + 0.5))
+            for k in range(num_overtaking)
+        ]
+        # one more stream, so that as many are in flight as the limit is of
+        steady = [record("long", sent_s=0.0, end_s=pace * (num_overtaking + 1), first_s=0.1)]
+        assert classes([*late, *others, *steady]) == ({"starved_requests"} if is_refused else set())

@@ -21,6 +21,7 @@ from vibeserve.live_audits import (
     audit_duplicates,
     audit_idle,
     audit_off_distribution,
+    audit_precision,
     audit_repeats,
     audit_restart,
     audit_seeds,
@@ -137,3 +138,18 @@ def test_a_server_with_weights_of_its_own_is_refused(bench: Workbench, tiny_mode
     shutil.copytree(tiny_model_dir / "bf16", workspace / "own" / "bf16")
     found = audit_weights(bench, workspace, seed=5, num_blocks=2)
     assert "weights_do_not_matter" in refused_for(found), found.result.text
+
+
+def test_weights_that_are_used_as_they_are_answer_to_the_smallest_change(bench: Workbench) -> None:
+    """The cheat is `silent_int8` of the exploit suite; its slope is 0."""
+    workspace = scaffold_workspace(bench.run_dir / "exact")
+    bench.build(workspace)
+    found = audit_precision(bench, workspace, seed=5, num_blocks=2)
+    assert found.state == "passed", found.result.text
+    assert found.result.figures["slope"] == pytest.approx(1.0, abs=0.02)
+    assert found.evidence and not (bench.run_dir / "nudged").exists()
+
+
+def test_where_any_precision_is_admitted_none_is_asked_for(tiny_model_dir: Path, tmp_path: Path) -> None:
+    found = audit_precision(bench_with(tiny_model_dir, tmp_path, "evaluation.precision=any"), tmp_path, seed=1)
+    assert found.not_applicable == "weights-precision audit: the target admits any precision"

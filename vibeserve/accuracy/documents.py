@@ -15,11 +15,12 @@ from vibeserve.modalities import Bundle, BundleRef
 class JobKind(Enum):
     RECORDS = "records"
     FAULTS = "faults"
+    EXPECTED = "expected"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What the child does: judge records of a server, or try the bundle's faults."""
+    """What the child does: judge records of a server, try the bundle's faults, or say what the reference expects."""
 
     bundle: BundleRef
     kind: JobKind
@@ -94,5 +95,7 @@ class Answer:
 
     scores: Scores | None = None
     faults: tuple[FaultScores, ...] = ()
+    logprobs: tuple[tuple[float, ...], ...] = ()
+    """expected: of every record's served ids under the reference, nats; none for a record that it cannot score"""
     problem: Problem | None = None
     schema_version: int = 1

@@ -43,16 +43,27 @@ def suite_of(bundle: Bundle) -> ProbeSuite:
 
 
 def probe_server(
-    base_url: str, *, bundle: Bundle, seed: int, run_dir: Path, join: Sequence[str] = (), timeout_s: float = 240.0
+    base_url: str,
+    *,
+    bundle: Bundle,
+    seed: int,
+    run_dir: Path,
+    join: Sequence[str] = (),
+    timeout_s: float = 240.0,
+    is_thorough: bool = False,
 ) -> ProbeReport:
     """Probe the API at `base_url` (with or without `/v1`) in a child process.
 
-    `join` is a command prefix that enters the server's network namespace. A server that hangs fails the checks that
-    are left. ContractError for what a file of the target does wrong, InfraError for a child that could not do its work.
+    `join` is a command prefix that enters the server's network namespace, `is_thorough`: as a certification asks. A
+    server that hangs fails the checks that are left. ContractError for what a file of the target does wrong, InfraError
+    for a child that could not do its work.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     job = run_dir / "probe_job.json"
-    write_document(job, ProbeJob(base_url=base_url, bundle=bundle.ref, seed=seed, timeout_s=timeout_s))
+    asked = ProbeJob(
+        base_url=base_url, bundle=bundle.ref, seed=seed, timeout_s=timeout_s, is_thorough=is_thorough
+    )  # fmt: skip
+    write_document(job, asked)
     argv = [*join, sys.executable, "-m", suite_of(bundle).program, str(job)]
     log = run_dir / "probes.log"
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
@@ -81,6 +92,11 @@ def read_probe_report(text: str) -> ProbeReport:
         return from_data(ProbeReport, json.loads(text))
     except (ValueError, DaciteError) as error:
         raise InfraError(f"the probes answered no report: {error}") from error
+
+
+def not_probed(report: ProbeReport) -> tuple[str, ...]:
+    """What the probes could not look at of this model or server; each once."""
+    return tuple(dict.fromkeys(check.not_run for check in report.checks if check.not_run))
 
 
 def probe_refusals(report: ProbeReport, *, suite: ProbeSuite) -> list[Refusal]:

@@ -42,6 +42,15 @@ def rescore(
     return replace(answer.scores, wall_s=time.monotonic() - started_s)
 
 
+def reference_logprobs(
+    records: Sequence[Record], *, bundle: BundleRef, num_threads: int, run_dir: Path
+) -> list[tuple[float, ...]]:
+    """Log-probabilities of every record's served ids under the f32 reference of `bundle`, nats; for text. Raises as
+    `rescore` does."""
+    job = Job(bundle=bundle, kind=JobKind.EXPECTED, records=tuple(map(packed, records)))
+    return list(run_child(job, run_dir=run_dir, num_threads=num_threads).logprobs)
+
+
 def run_child(
     job: Job, *, run_dir: Path, num_threads: int, cpus: Sequence[int] = (), timeout_s: float = TIMEOUT_S
 ) -> Answer:

@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vibeserve.accuracy.documents import Answer, Job, JobKind, Problem, unpacked
-from vibeserve.accuracy.scoring import score_records
+from vibeserve.accuracy.scoring import expected_of, score_records
 from vibeserve.accuracy.trial import try_out
 from vibeserve.core.children import die_with_parent
 from vibeserve.core.documents import read_document, to_data
 from vibeserve.errors import SpecError
-from vibeserve.modalities import open_bundle
+from vibeserve.modalities import Bundle, open_bundle
 
 
 def main(argv: Sequence[str]) -> int:
@@ -51,11 +51,19 @@ def run_job(job: Job) -> Answer:
             bundle, seed=job.seed, num_requests=job.num_requests, only=job.only, device=job.device, dtype=job.dtype
         )
         return Answer(faults=tried)
+    if job.kind is JobKind.EXPECTED:
+        return Answer(logprobs=_logprobs(bundle, job))
     scores = score_records(
         bundle, unpacked(job.records, bundle=bundle), max_replies=job.max_replies, seed=job.seed,
         load=lambda: bundle.load_reference(device=job.device, dtype=job.dtype),
     )  # fmt: skip
     return Answer(scores=scores)
+
+
+def _logprobs(bundle: Bundle, job: Job) -> tuple[tuple[float, ...], ...]:
+    reference = bundle.load_reference(device=job.device, dtype=job.dtype)
+    pairs = [(record.request, record.served) for record in unpacked(job.records, bundle=bundle)]
+    return tuple(tuple(found.get("logprobs", ())) for found in expected_of(bundle, reference, pairs))
 
 
 if __name__ == "__main__":

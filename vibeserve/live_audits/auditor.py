@@ -7,7 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from vibeserve.errors import ServerError
-from vibeserve.live_audits import duplicates, idle, off_distribution, other_seeds, perturbed, prefixes, repeats, restart
+from vibeserve.live_audits import (
+    duplicates,
+    idle,
+    off_distribution,
+    other_seeds,
+    perturbed,
+    precision,
+    prefixes,
+    repeats,
+    restart,
+)
 from vibeserve.live_audits import soak as soaking
 from vibeserve.live_audits.nouns import Audited, audited
 from vibeserve.progress import Progress
@@ -45,6 +55,7 @@ LEFT_OUT_OF_NONE = {
     prefixes.NAME: "shared-prefix audit",
     repeats.NAME: "repeated-prompt audit",
     duplicates.NAME: "duplicates-in-flight audit",
+    precision.NAME: "weights-precision audit",
 }
 
 
@@ -76,6 +87,7 @@ class Auditor:
         if scope is AuditScope.none:
             return
         yield from self._on_one_server(workspace, CHEAP, name=name)
+        yield self._guarded(precision.NAME, lambda: precision.audit_precision(self._bench, workspace, seed=_seed()))
         if scope is not AuditScope.full:
             return
         yield from self._on_one_server(workspace, LONG, name=name)

@@ -91,14 +91,20 @@ def _measure(bench: Workbench, workspace: Path, damaged: Path, *, num_blocks: in
 
 def _served(bench: Workbench, workspace: Path, model_dir: Path, blocks: Sequence[Block]) -> list[list[Record]]:
     """The first block is a warm-up. A server on damaged weights is named after the audit."""
-    is_damaged = model_dir != bench.model.path
+    server_name = "whole_weights" if model_dir == bench.model.path else NAME
+    return served_on(bench, workspace, model_dir, blocks, server_name=server_name, name=NAME)
+
+
+def served_on(
+    bench: Workbench, workspace: Path, model_dir: Path, blocks: Sequence[Block], *, server_name: str, name: str
+) -> list[list[Record]]:
+    """The runtime's replies on the weights of `model_dir`, by a server of its own. Raises as `drive` does."""
     launch = candidate_launch(
-        workspace, model_dir=model_dir, allow_engines=tuple(bench.plan.spec.allow_engines),
-        name=NAME if is_damaged else "whole_weights",
+        workspace, model_dir=model_dir, allow_engines=tuple(bench.plan.spec.allow_engines), name=server_name
     )  # fmt: skip
     server = bench.start(launch)
     try:
-        return drive(bench, server, blocks, name=NAME)
+        return drive(bench, server, blocks, name=name)
     finally:
         server.stop(drain_s=0)
 

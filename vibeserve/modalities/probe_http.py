@@ -15,6 +15,10 @@ class ProbeFailure(Exception):
     """A check does not hold; the text says why, without prompt text."""
 
 
+class ProbeNotRun(Exception):
+    """A check cannot be held of this model or server; the text says what is not looked at."""
+
+
 def expect(holds: bool, detail: str) -> None:
     if not holds:
         raise ProbeFailure(detail)

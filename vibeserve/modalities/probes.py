@@ -24,6 +24,8 @@ class ProbeJob:
     seed: int
     timeout_s: float
     """for all checks; those that are left when it is over have failed"""
+    is_thorough: bool = False
+    """before a certification: more prompts, and longer ones"""
     schema_version: int = 1
 
 
@@ -34,6 +36,8 @@ class ProbeCheck:
     detail: str = ""
     """why it failed; counts and classes only, never prompt text"""
     wall_s: float = 0.0
+    not_run: str = ""
+    """what was not looked at, where the check, or a part of it, cannot be held; `ok` then says nothing of it"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vibeserve.accuracy import Scores, judge_records, probe_refusals, probe_server, suite_of
+from vibeserve.accuracy import Scores, judge_records, not_probed, probe_refusals, probe_server, suite_of
 from vibeserve.audit import Snapshot, compare, scan_workspace, snapshot
 from vibeserve.contract import Record
 from vibeserve.core.nouns import Refusal, Verdict
@@ -27,6 +27,7 @@ from vibeserve.weights import ModelDir, materialise
 SCREEN_CHECKS = ("scan", "build", "start", "probe")
 VERDICT_CHECKS = ("replies", "accuracy", "integrity", "cleanliness")
 OWN_TESTS_TIMEOUT_S = 300.0
+PROBE_TIMEOUT_S, THOROUGH_TIMEOUT_S = 240.0, 600.0
 BYTE_CODE = shutil.ignore_patterns("__pycache__")
 
 
@@ -39,14 +40,21 @@ class Screening:
     server: Server | None
     before: Snapshot
     """digests of workspace, model and framework before anything ran"""
+    not_run: tuple[str, ...] = ()
+    """what the probes could not look at of this model"""
 
 
 class Judge:
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
+        self._not_probed: dict[str, tuple[str, ...]] = {}
+        """by name of the server"""
 
-    def screen(self, workspace: Path, *, name: str, seed: int) -> Screening:
-        """Digests, static scan, build, start, probes: cheap, may refuse. ServerError never escapes: it is a refusal."""
+    def screen(self, workspace: Path, *, name: str, seed: int, is_thorough: bool = False) -> Screening:
+        """Digests, static scan, build, start, probes: cheap, may refuse. ServerError never escapes: it is a refusal.
+
+        `is_thorough`: the probes of a certification, more and longer prompts.
+        """
         with self._bench.spent.on("scan"):
             before = self.snapshot(workspace)
             refusals = scan_workspace(workspace, allow_engines=self._bench.plan.spec.allow_engines)
@@ -64,16 +72,17 @@ class Judge:
             server = self._bench.serve(workspace, name=name)
         except ServerError as error:
             return _failed("start", error, checks=("scan", "build"), before=before)
-        refusals = self._probe_or_stop(server, seed=seed)
+        refusals = self._probe_or_stop(server, seed=seed, is_thorough=is_thorough)
         if refusals:
             return Screening(refusals=tuple(refusals), checks=SCREEN_CHECKS, server=None, before=before)
-        return Screening(refusals=(), checks=SCREEN_CHECKS, server=server, before=before)
+        not_run = self._not_probed.get(name, ())
+        return Screening(refusals=(), checks=SCREEN_CHECKS, server=server, before=before, not_run=not_run)
 
-    def _probe_or_stop(self, server: Server, *, seed: int) -> list[Refusal]:
+    def _probe_or_stop(self, server: Server, *, seed: int, is_thorough: bool) -> list[Refusal]:
         """The probes' refusals; the server goes on only where there are none."""
         refusals: list[Refusal] | None = None
         try:
-            refusals = self.probe(server, seed=seed)
+            refusals = self.probe(server, seed=seed, is_thorough=is_thorough)
         except InfraError as error:
             # the probes cannot enter the network of a server that has ended: its doing, not the machine's
             if server.poll() is None:
@@ -85,7 +94,7 @@ class Judge:
                 server.stop(drain_s=0)
         return refusals
 
-    def probe(self, server: Server, *, seed: int) -> list[Refusal]:
+    def probe(self, server: Server, *, seed: int, is_thorough: bool = False) -> list[Refusal]:
         """The bundle's probes against a running server."""
         bundle = self._bench.bundle
         with self._bench.spent.on("probe"):
@@ -93,7 +102,9 @@ class Judge:
                 server.base_url, bundle=bundle, seed=seed,
                 run_dir=self._bench.run_dir / "probes" / server.name,
                 join=self._bench.host.join_argv(server.process, [], cpus=self._bench.plan.client_cpus),
+                is_thorough=is_thorough, timeout_s=THOROUGH_TIMEOUT_S if is_thorough else PROBE_TIMEOUT_S,
             )  # fmt: skip
+        self._not_probed[server.name] = not_probed(report)
         return probe_refusals(report, suite=suite_of(bundle))
 
     def own_tests(self, workspace: Path) -> list[Refusal]:

@@ -17,6 +17,7 @@ from vibeserve.core.documents import from_data
 from vibeserve.core.nouns import Reply
 from vibeserve.modalities.binomial import binomial_quantile
 from vibeserve.modalities.text.check_ends import END, end_distance, end_findings, stop_findings
+from vibeserve.modalities.text.check_ties import tie_distances, tie_findings
 from vibeserve.modalities.text.constrained import schema_findings
 from vibeserve.modalities.text.surface import surface_findings
 from vibeserve.spec import Tolerances
@@ -72,7 +73,11 @@ class TextCheck:
         distances = [Distance(name=MARGIN, values=tuple(expected["margins"]), unit="nats", missing=expected["problem"])]
         if self._tolerances.logprob_share and record.request.logprobs:
             distances.append(_logprob_difference(record, expected["logprobs"]))
-        # a target's own reference may know no ends
+        if self._tolerances.logprob_share and not expected["problem"]:
+            distances += tie_distances(
+                record, margins=expected["margins"], gaps=expected.get("gaps", ()), logprobs=expected["logprobs"]
+            )
+        # a target's own reference may know no ends and no gaps
         end = end_distance(record, margins=expected["margins"], end_margins=expected.get("end_margins", ()))
         return distances if end is None else [*distances, end]
 
@@ -102,6 +107,7 @@ class TextCheck:
             findings += _margin_findings(scored, tolerances=self._tolerances, figures=figures)
         if self._tolerances.logprob_share:
             findings += _logprob_findings(replies, figures=figures)
+            findings += tie_findings(replies, figures=figures)
         ends = [value for reply in replies for value in reply.values(END)]
         if ends:
             figures |= {"mean_end_margin": sum(ends) / len(ends), "num_ends": len(ends)}

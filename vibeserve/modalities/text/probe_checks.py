@@ -8,13 +8,13 @@ from typing import Any
 
 import openai
 
-from vibeserve.modalities.probe_http import expect, expect_error
+from vibeserve.modalities.probe_http import ProbeNotRun, expect, expect_error
 from vibeserve.modalities.text.probe_draws import SAMPLING_CHECKS
-from vibeserve.modalities.text.probe_session import NUM_TOKENS, PROMPT_TOKENS, ProbeSession
+from vibeserve.modalities.text.probe_known import KNOWN_CHECKS
+from vibeserve.modalities.text.probe_session import NUM_TOKENS, PROMPT_TOKENS, REPLACEMENT, ProbeSession
 
 NUM_SEEDS = 4
 NEVER_SERVED = "\u2603 never \u2603"
-REPLACEMENT = "\ufffd"
 SCHEMA = {
     "type": "object",
     "properties": {"ok": {"type": "boolean"}, "size": {"enum": ["small", "medium", "large"]}},
@@ -140,6 +140,8 @@ def check_chat_stream_equals_whole(session: ProbeSession) -> None:
 
 
 def _chat(session: ProbeSession, **options: Any) -> Any:
+    if not session.has_chat_template:
+        raise ProbeNotRun("chat: the model has no chat template")
     request: dict[str, Any] = {"max_tokens": NUM_TOKENS, "temperature": 0.0, **options}
     return session.client.chat.completions.create(model=session.model, messages=MESSAGES, **request)
 
@@ -281,6 +283,8 @@ def check_json_schema(session: ProbeSession) -> None:
         expect(False, f"the constrained answer breaks its schema: {error.validator}")
 
 
-CHECK_FUNCTIONS: dict[str, Callable[[ProbeSession], None]] = {
-    name.removeprefix("check_"): function for name, function in list(globals().items()) if name.startswith("check_")
-} | SAMPLING_CHECKS
+CHECK_FUNCTIONS: dict[str, Callable[[ProbeSession], None]] = (
+    {name.removeprefix("check_"): function for name, function in list(globals().items()) if name.startswith("check_")}
+    | SAMPLING_CHECKS
+    | KNOWN_CHECKS
+)

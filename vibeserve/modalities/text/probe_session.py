@@ -6,12 +6,12 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import openai
 
@@ -28,6 +28,7 @@ NUM_TOKENS = 8
 """of most probes: enough to tell texts apart, cheap for a slow server"""
 PROMPT_TOKENS = 32
 LONG_PROMPT_TOKENS = 200
+REPLACEMENT = "\ufffd"
 MAX_PROMPTS = 4
 STABLE_GAP_NATS = 0.2
 """several times what bf16 rounding moves a log-probability by (mean below 0.05)"""
@@ -37,6 +38,8 @@ NUM_SAMPLED_PROMPTS = 6
 """of which the one is taken whose next token is neither certain nor anything at all"""
 GOOD_ENTROPY_NATS = 2.5
 """where the tests of draws see most"""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -62,17 +65,21 @@ class Served:
 class ProbeSession:
     """Clients for one server. `model` is the first model that the server lists."""
 
-    def __init__(self, base_url: str, *, bundle: BundleRef, seed: int, deadline_s: float) -> None:
+    def __init__(
+        self, base_url: str, *, bundle: BundleRef, seed: int, deadline_s: float, is_thorough: bool = False
+    ) -> None:
         self.http = PlainHttp(base_url, deadline_s=deadline_s)
         self.tokenizer = load_tokenizer(Path(bundle.context.model_dir))
         self.tolerances = from_data(Tolerances, dict(bundle.context.tolerances))
+        self.workload = from_data(Workload, dict(bundle.context.workload))
         self.seed = seed
+        self.is_thorough = is_thorough
         self._deadline_s = deadline_s
-        self._prompts = self._stream(PROMPT_TOKENS)
+        self._prompts = self.stream(PROMPT_TOKENS)
         # beside the first checks, which wait for the server most of the time
-        pool = ThreadPoolExecutor(1)
-        self.loading = pool.submit(open_bundle(bundle).load_reference, device="cpu", dtype="float32")
-        pool.shutdown(wait=False)
+        self._pool = ThreadPoolExecutor(1)
+        self._prepared: dict[str, Future[Any]] = {}
+        self.loading = self._pool.submit(open_bundle(bundle).load_reference, device="cpu", dtype="float32")
         self.client = openai.OpenAI(
             base_url=f"{self.http.root}/v1",
             api_key="none",
@@ -96,20 +103,41 @@ class ProbeSession:
         reference = self.loading.result()
         return reference if callable(getattr(reference, "next_logprobs", None)) else None
 
+    def prepare(self, name: str, make: Callable[[ProbeSession], Any]) -> None:
+        """Have the reference work on what `prepared` hands out later, beside the checks before it."""
+        self._prepared[name] = self._pool.submit(make, self)
+
+    def prepared(self, name: str, make: Callable[[ProbeSession], T]) -> T:
+        """What `make` makes of this session; once."""
+        if name not in self._prepared:
+            self.prepare(name, make)
+        made: T = self._prepared[name].result()
+        return made
+
+    def end(self) -> None:
+        """Nothing is prepared any more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    @cached_property
+    def has_chat_template(self) -> bool:
+        """Whether the model has one; a target's own reference that cannot say it is taken to have one."""
+        chat_prompt = getattr(self.loading.result(), "chat_prompt", None)
+        return not callable(chat_prompt) or chat_prompt([{"role": "user", "content": "."}]) is not None
+
     @cached_property
     def sampled_place(self) -> Place | None:
         """Where sampling is tested; None without a reference that has distributions."""
         reference = self.reference
         if reference is None:
             return None
-        requests = itertools.islice(self._stream(SAMPLED_PROMPT_TOKENS), NUM_SAMPLED_PROMPTS)
+        requests = itertools.islice(self.stream(SAMPLED_PROMPT_TOKENS), NUM_SAMPLED_PROMPTS)
         prompts = [tuple(self.tokenizer.encode(request.prompt).ids) for request in requests]
         places = [Place(ids, tuple(reference.next_logprobs(ids))) for ids in prompts]
         return min(places, key=lambda place: abs(entropy(place.logprobs) - GOOD_ENTROPY_NATS))
 
     @cached_property
     def long_prompts(self) -> list[PromptRequest]:
-        return list(itertools.islice(self._stream(LONG_PROMPT_TOKENS), 2))
+        return list(itertools.islice(self.stream(LONG_PROMPT_TOKENS), 2))
 
     @cached_property
     def first(self) -> PromptRequest:
@@ -192,9 +220,12 @@ class ProbeSession:
         document = json.loads(body)
         return status, document if isinstance(document, dict) else {}
 
-    def _stream(self, num_tokens: int) -> Iterator[PromptRequest]:
+    def stream(self, num_tokens: int, *, seed: int | None = None) -> Iterator[PromptRequest]:
+        """Endless prompts of exactly so many tokens, by the session's seed unless another is given."""
         workload = Workload(kind="chat", prompt_tokens_min=num_tokens, prompt_tokens_max=num_tokens)
-        return request_stream(workload, tokenizer=self.tokenizer, pool=Pool.selection, seed=self.seed)
+        return request_stream(
+            workload, tokenizer=self.tokenizer, pool=Pool.selection, seed=self.seed if seed is None else seed
+        )
 
 
 def _extensions(options: dict[str, Any]) -> dict[str, Any]:

@@ -17,10 +17,11 @@ import openai
 
 from vibeserve.core.documents import canonical_json, read_document
 from vibeserve.errors import ContractError
-from vibeserve.modalities.probe_http import ProbeFailure
+from vibeserve.modalities.probe_http import ProbeFailure, ProbeNotRun
 from vibeserve.modalities.probes import ProbeCheck, ProbeJob, ProbeReport
 from vibeserve.modalities.text import PROBES
 from vibeserve.modalities.text.probe_checks import CHECK_FUNCTIONS
+from vibeserve.modalities.text.probe_known import prepare_known
 from vibeserve.modalities.text.probe_session import ProbeSession
 
 MALFORMED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
@@ -30,8 +31,12 @@ MALFORMED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, Va
 def main(argv: Sequence[str]) -> int:
     job = read_document(Path(argv[0]), ProbeJob)
     deadline_s = time.monotonic() + job.timeout_s
-    session = ProbeSession(job.base_url, bundle=job.bundle, seed=job.seed, deadline_s=deadline_s)
+    session = ProbeSession(
+        job.base_url, bundle=job.bundle, seed=job.seed, deadline_s=deadline_s, is_thorough=job.is_thorough
+    )
+    prepare_known(session)
     checks = tuple(_run(name, session, deadline_s=deadline_s) for name in PROBES.checks)
+    session.end()
     sys.stdout.write(canonical_json(_report(session, checks)) + "\n")
     return 0
 
@@ -49,8 +54,13 @@ def _run(name: str, session: ProbeSession, *, deadline_s: float) -> ProbeCheck:
     started_s = time.monotonic()
     if started_s >= deadline_s:
         return ProbeCheck(name=name, ok=False, detail="not run: the probes' time was over")
-    detail = _detail(name, session)
-    return ProbeCheck(name=name, ok=not detail, detail=detail, wall_s=round(time.monotonic() - started_s, 3))
+    detail = not_run = ""
+    try:
+        detail = _detail(name, session)
+    except ProbeNotRun as reason:
+        not_run = str(reason)
+    wall_s = round(time.monotonic() - started_s, 3)
+    return ProbeCheck(name=name, ok=not detail, detail=detail, wall_s=wall_s, not_run=not_run)
 
 
 def _detail(name: str, session: ProbeSession) -> str:

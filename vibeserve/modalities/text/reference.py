@@ -47,7 +47,7 @@ def load(path: str, device: str, dtype: str) -> TextReference:
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=computed).eval().to(device)
     if is_emulated:
         round_outputs(model)
-    return TextReference(model, tokenizer=load_tokenizer(Path(path)), device=device)
+    return TextReference(model, tokenizer=load_tokenizer(Path(path)), device=device, folder=folder)
 
 
 def round_outputs(model: Any) -> list[Any]:
@@ -81,18 +81,19 @@ class _Sequence:
 
 
 class TextReference:
-    """`run` gives `token_ids`, `text` and `logprobs`; `score` gives `margins` and `logprobs` (nats, one per served id),
-    `end_margins` (of the likeliest end token in its place; empty for a model without one) and `problem` ("" when
-    scored).
+    """`run` gives `token_ids`, `text` and `logprobs`; `score` gives, one per served id in nats, `margins`, `gaps` (of
+    the reference's two best tokens), `logprobs` and `end_margins` (of the likeliest end token in its place; empty for a
+    model without one), and `problem` ("" when scored).
 
-    A request with a `response_format` is run and scored under the mask of its grammar; log-probabilities are of the
-    model's raw distribution there, too.
+    A request with a `response_format` is run and scored under the mask of its grammar, without gaps and end margins;
+    log-probabilities are of the model's raw distribution there, too.
     """
 
-    def __init__(self, model: Any, *, tokenizer: Any, device: str) -> None:
+    def __init__(self, model: Any, *, tokenizer: Any, device: str, folder: Path | None = None) -> None:
         from transformers import GenerationConfig
 
         self._model = model
+        self._folder = folder
         self._tokenizer = tokenizer
         self._device = device
         self._end_ids = _end_ids(model)
@@ -101,27 +102,65 @@ class TextReference:
 
     def run(self, request: Request) -> dict[str, Any]:
         """Greedy text of `max_tokens` tokens; a request that does not ignore EOS ends with it."""
+        asked = cast(PromptRequest, request)
+        served, rows = self._generate(
+            self._tokenizer.encode(asked.prompt).ids, max_tokens=asked.max_tokens, ignore_eos=asked.ignore_eos,
+            replay=self._replay(asked),
+        )  # fmt: skip
+        logprobs = [float(row.log_softmax(-1)[token]) for row, token in zip(rows, served, strict=True)]
+        text = self._tokenizer.decode(served, skip_special_tokens=False)
+        return {"token_ids": served, "text": text, "logprobs": logprobs}
+
+    def _generate(
+        self, ids: Sequence[int], *, max_tokens: int, ignore_eos: bool, replay: Replay | None = None
+    ) -> tuple[list[int], list[torch.Tensor]]:
+        """Greedy ids after the prompt, and the logits [vocabulary] at each, before any mask."""
         import torch
         from transformers import GenerationConfig
 
-        asked = cast(PromptRequest, request)
-        ids = self._tokenizer.encode(asked.prompt).ids
         config = GenerationConfig(
-            do_sample=False, max_new_tokens=asked.max_tokens, pad_token_id=0, return_dict_in_generate=True,
-            output_logits=True, eos_token_id=None if asked.ignore_eos or not self._end_ids else self._end_ids,
+            do_sample=False, max_new_tokens=max_tokens, pad_token_id=0, return_dict_in_generate=True,
+            output_logits=True, eos_token_id=None if ignore_eos or not self._end_ids else self._end_ids,
         )  # fmt: skip
-        prompt = torch.tensor([ids], device=self._device)
-        replay = self._replay(asked)
-        masks = [] if replay is None else [_Masked(replay, num_prompt=len(ids), end_ids=self._end_ids)]
+        prompt = torch.tensor([list(ids)], device=self._device)
+        masks = [] if replay is None else [_Masked(replay, num_prompt=len(ids))]
         with torch.inference_mode():
             done = self._model.generate(
                 prompt, attention_mask=torch.ones_like(prompt), generation_config=config, logits_processor=masks
             )
-        served = done.sequences[0, len(ids) :].tolist()
-        rows = (logits[0].float().log_softmax(-1) for logits in done.logits)
-        logprobs = [float(row[token]) for row, token in zip(rows, served, strict=True)]
-        text = self._tokenizer.decode(served, skip_special_tokens=False)
-        return {"token_ids": served, "text": text, "logprobs": logprobs}
+        return done.sequences[0, len(ids) :].tolist(), [logits[0].float() for logits in done.logits]
+
+    def sure_tokens(self, prompt_ids: Sequence[int], *, max_tokens: int, gap_nats: float) -> list[int]:
+        """The greedy ids after the prompt as far as every one is `gap_nats` or more above the second best: what honest
+        rounding cannot change. Ends before an end token."""
+        served, rows = self._generate(prompt_ids, max_tokens=max_tokens, ignore_eos=False)
+        sure = []
+        for token, row in zip(served, rows, strict=True):
+            best, second = row.topk(2).values.tolist()
+            if best - second < gap_nats or token in self._end_ids:
+                break
+            sure.append(token)
+        return sure
+
+    def chat_prompt(self, messages: Sequence[dict[str, str]]) -> list[int] | None:
+        """Ids of the model's own chat template over these messages, up to where the assistant speaks; None for a model
+        without one."""
+        tokenizer = self._chat_tokenizer
+        if tokenizer is None or not tokenizer.chat_template:
+            return None
+        ids = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, return_dict=False)
+        return [int(token) for token in ids]
+
+    @cached_property
+    def _chat_tokenizer(self) -> Any:
+        from transformers import AutoTokenizer
+
+        return None if self._folder is None else AutoTokenizer.from_pretrained(self._folder)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Positions of the model; None where it declares no limit, as recurrent ones do."""
+        return getattr(self._text_config, "max_position_embeddings", None)
 
     def next_logprobs(self, prompt_ids: Sequence[int]) -> list[float]:
         """Log-probability of every token of the vocabulary right after the prompt, at temperature 1."""
@@ -141,12 +180,21 @@ class TextReference:
 
         Margins are the log-probability of the reference's best token minus that of the served one.
         """
-        empty: dict[str, Any] = {"margins": [], "logprobs": [], "end_margins": [], "problem": ""}
+        encode = self._tokenizer.encode
+        return self.score_ids(
+            [(encode(cast(PromptRequest, request).prompt).ids, output["token_ids"]) for request, output in pairs],
+            replays=[self._replay(request) for request, _ in pairs],
+        )
+
+    def score_ids(
+        self, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, replays: Sequence[Replay | None] = ()
+    ) -> list[dict[str, Any]]:
+        """`score_many` of (prompt ids, served ids); `replays`: the grammar of each, where there are any."""
+        empty: dict[str, Any] = {"margins": [], "gaps": [], "logprobs": [], "end_margins": [], "problem": ""}
         answers = [dict(empty) for _ in pairs]
         sequences = []
-        for index, (request, output) in enumerate(pairs):
-            prompt_ids = self._tokenizer.encode(cast(PromptRequest, request).prompt).ids
-            sequence = _Sequence(index, prompt_ids, list(output["token_ids"]), self._replay(request))
+        for index, (prompt_ids, served_ids) in enumerate(pairs):
+            sequence = _Sequence(index, list(prompt_ids), list(served_ids), replays[index] if replays else None)
             problem = self._problem(sequence)
             if problem:
                 answers[index]["problem"] = problem
@@ -182,10 +230,8 @@ class TextReference:
             return "the prompt or the reply has no tokens"
         if not all(0 <= token < self._text_config.vocab_size for token in sequence.served_ids):
             return "a served id lies outside the vocabulary"
-        # recurrent models declare no limit
-        max_tokens = getattr(self._text_config, "max_position_embeddings", None)
-        if max_tokens and sequence.num_input > max_tokens:
-            return f"prompt and reply exceed the model's {max_tokens} positions"
+        if self.max_tokens and sequence.num_input > self.max_tokens:
+            return f"prompt and reply exceed the model's {self.max_tokens} positions"
         return ""
 
     def _score_batch(self, batch: Sequence[_Sequence]) -> Iterator[tuple[_Sequence, dict[str, list[float]]]]:
@@ -219,6 +265,7 @@ class TextReference:
         import torch
 
         margins: list[float] = []
+        gaps: list[float] = []
         logprobs: list[float] = []
         ends: list[float] = []
         served = torch.tensor(served_ids, device=states.device)
@@ -230,11 +277,13 @@ class TextReference:
             if replay is not None:
                 margins += _masked_margins(rows, served_ids[start : start + MAX_HEAD_ROWS], replay)
                 continue  # where a document ends is its grammar's to say
-            best = rows.max(dim=1).values
+            top = rows.topk(2, dim=1).values
+            best = top[:, 0]
             margins += (best - chosen).tolist()
+            gaps += (best - top[:, 1]).tolist()
             if self._end_ids:
                 ends += (best - rows[:, self._end_ids].max(dim=1).values).tolist()
-        return {"margins": margins, "logprobs": logprobs, "end_margins": ends}
+        return {"margins": margins, "gaps": gaps, "logprobs": logprobs, "end_margins": ends}
 
     @cached_property
     def _has_plain_head(self) -> bool:
@@ -258,8 +307,8 @@ class TextReference:
 class _Masked:
     """Logits processor of `generate`: what the grammar forbids is not chosen."""
 
-    def __init__(self, replay: Replay, *, num_prompt: int, end_ids: Sequence[int]) -> None:
-        self._replay, self._num_seen, self._end_ids = replay, num_prompt, list(end_ids)
+    def __init__(self, replay: Replay, *, num_prompt: int) -> None:
+        self._replay, self._num_seen = replay, num_prompt
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         for token in input_ids[0, self._num_seen :].tolist():
