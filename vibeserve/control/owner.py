@@ -126,7 +126,10 @@ class Steering:
         self.journal.append(CONTROL_EVENT, done)
         self.state.take(done)
         outcome = f"refused: {done.refused}" if done.refused else done.effect
-        self._progress.event("control", f"{done.number}: {told(done.command, done.arguments)}: {outcome}")
+        self._progress.event(
+            "control", f"{done.number}: {told(done.command, done.arguments)}: {outcome}", number=done.number,
+            command=done.command, is_refused=bool(done.refused),
+        )  # fmt: skip
         return done
 
     def _carry_out(self, request: Request, site: Site, *, fault: str) -> Effect:
