@@ -18,7 +18,6 @@ from loop_fakes import LIMIT, Library, facts
 from steering_rig import DOCUMENT
 
 from vibeserve.agents.schemas import proposal_of
-from vibeserve.artifact.status import run_statuses
 from vibeserve.cli.main import main
 from vibeserve.control import CONTROL, Phase, Site, Steering, handled_of
 from vibeserve.control.offer import announce, offer_of
@@ -28,6 +27,7 @@ from vibeserve.planning import PlanningBook, backlog_of, memory_of
 from vibeserve.progress import QuietProgress
 from vibeserve.skills import load_scaffold
 from vibeserve.spec import Spec
+from vibeserve.status import head_line, run_statuses
 
 RUN = "tiny_cpu-0123456789abcdef"
 
@@ -241,7 +241,7 @@ def test_the_list_tells_what_was_asked_and_what_holds(project: Project) -> None:
 def test_status_shows_a_pause(project: Project) -> None:
     def states() -> list[tuple[str, str]]:
         (status,) = run_statuses(project.root / ".vibeserve")
-        return [(status.state, status.line(now_s=status.last_at_s))]
+        return [(status.state.value, head_line(status, now_s=status.last_at_s))]
 
     steering_event = {
         "schema_version": 1, "number": 1, "command": "pause", "arguments": {}, "who": "person", "at_s": 0.0,

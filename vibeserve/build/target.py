@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from vibeserve.artifact import read_manifest, verify_bytes
 from vibeserve.baselines.presence import goal_texts, with_presence
@@ -45,6 +46,8 @@ class RunSummary:
     search: tuple[str, ...] = ()
     """what is unusual about the search: no round tried, or a baseline that is the winner itself"""
     schema_version: int = 1
+    kind: Literal["result"] = "result"
+    """of the last line of `--json`, among the events"""
 
     def __str__(self) -> str:
         cost = [] if self.cost is None else [f"cost        {self.cost}"]
@@ -113,7 +116,11 @@ def _journal_start(journal: Journal, plan: Plan, *, facts: HardwareFacts, lease:
     if opened is None:
         found = read_bandwidth(plan, facts=facts, lease=lease)
         reading = {"bandwidth_gb_s": found.gb_s, "is_bandwidth_disturbed": found.is_disturbed}
-        journal.append("opened", {"target": plan.target, "plan_id": plan.plan_id, **reading})
+        about = {
+            "budget": {"rounds": spec.budget.rounds, "wall_s": spec.budget.wall_s},
+            "headline": spec.goals[0].metric if spec.goals else "",
+        }  # fmt: skip
+        journal.append("opened", {"target": plan.target, "plan_id": plan.plan_id, **reading, **about})
     else:
         is_disturbed = bool(opened.data.get("is_bandwidth_disturbed", False))
         found = Bandwidth(gb_s=float(opened.data["bandwidth_gb_s"]), is_disturbed=is_disturbed)

@@ -14,6 +14,8 @@ NAMES: dict[str, str] = {
     "target": "a target file, with the options of this repository's groups",
     "spec": "a composed spec (`spec.yaml` of an artifact)",
     "manifest": "`manifest.json` of an artifact, and `verify --json`",
+    "events": "a line of `vibeserve +target=NAME --json`",
+    "status": "`vibeserve status --json`",
 }
 """beside the groups, each of which is a name too"""
 
@@ -71,6 +73,10 @@ def _schema(name: str) -> dict[str, Any]:
         from vibeserve.artifact.schema import manifest_schema
 
         return manifest_schema()
+    if name in ("events", "status"):
+        from vibeserve.cli.document_schemas import SCHEMAS
+
+        return SCHEMAS[name]()
     raise SpecError(unknown("schema", name, _known()), hint="vibeserve schema lists what each of them describes")
 
 

@@ -20,12 +20,18 @@ def _no_notes(cls: type) -> Mapping[str, str]:
     return {}
 
 
+def _without_none(hint: Any) -> Any:
+    """`X` of `X | None`."""
+    kept = [argument for argument in typing.get_args(hint) if argument is not type(None)]
+    return typing.Union[tuple(kept)]  # noqa: UP007 - made of a list
+
+
 @dataclasses.dataclass(kw_only=True)
 class SchemaWriter:
     """Schemas of classes that refer to each other; `definitions` grows with every class that is met.
 
-    `schema_version` is a constant: the class's default. Every field is required but those in `optional` and those with
-    `is_sparse`, whose None is left out of the document.
+    `schema_version` is a constant: the class's default. Every field is required but those in `optional`, and with
+    `is_sparse` those whose default is None.
     """
 
     names: Mapping[Field, str] = dataclasses.field(default_factory=dict)
@@ -33,7 +39,9 @@ class SchemaWriter:
     choices: Mapping[Field, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     optional: frozenset[Field] = frozenset()
     is_sparse: bool = False
-    """fields that default to None are left out where they are None"""
+    """what is None is left out of the document"""
+    plain: frozenset[Field] = frozenset()
+    """objects that another schema describes"""
     notes: Callable[[type], Mapping[str, str]] = _no_notes
     """description by field"""
     definitions: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -70,8 +78,10 @@ class SchemaWriter:
             schema: dict[str, Any] = {"const": item.default}
         elif choices:
             schema = {"enum": list(choices)}
+        elif (cls, item.name) in self.plain:
+            schema = {"type": "object"}
         else:
-            schema = self._type(hint)
+            schema = self._type(_without_none(hint) if self.is_sparse and item.default is None else hint)
         return {**schema, "description": note} if note else schema
 
     def _type(self, hint: Any) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def own_free_run(folder: Path, *, run: str) -> Iterator[bool]:
 
 def living_owner(folder: Path) -> Owner | None:
     """Who carries out the run in `folder`; None when nobody is known to. One on another machine counts as alive."""
-    owner = _read_owner(folder)
+    owner = last_owner(folder)
     return None if owner is None or owner.is_gone else owner
 
 
@@ -68,14 +68,15 @@ def _lock(descriptor: int, folder: Path, *, progress: Progress, poll_s: float) -
             return
         except BlockingIOError:
             if not is_told:
-                owner = _read_owner(folder)
+                owner = last_owner(folder)
                 who = str(owner) if owner else "it has just started"
                 progress.event("plan", f"another process carries out this very run: waiting for it ({who})")
                 is_told = True
         time.sleep(poll_s)
 
 
-def _read_owner(folder: Path) -> Owner | None:
+def last_owner(folder: Path) -> Owner | None:
+    """Who carries out the run in `folder`, or died while it did; None where the last one ended by itself."""
     from dacite import DaciteError
 
     try:

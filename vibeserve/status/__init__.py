@@ -1,0 +1,30 @@
+"""How far a run is, what it found and what it cost: views of its folder, read without disturbing it."""
+
+from __future__ import annotations
+
+from vibeserve.status.documents import LeaseRow, RunState, RunStatus, StatusDocument
+from vibeserve.status.reading import held_lines, read_status, run_statuses
+from vibeserve.status.rounds import Node, RoundRow, checkpoint_graph, incumbent_of, round_rows
+from vibeserve.status.spending import SpentBy, spent_in_all, spent_rows
+from vibeserve.status.text import brief_lines, head_line, page_lines
+
+__all__ = [
+    "LeaseRow",
+    "Node",
+    "RoundRow",
+    "RunState",
+    "RunStatus",
+    "SpentBy",
+    "StatusDocument",
+    "brief_lines",
+    "checkpoint_graph",
+    "head_line",
+    "held_lines",
+    "incumbent_of",
+    "page_lines",
+    "read_status",
+    "round_rows",
+    "run_statuses",
+    "spent_in_all",
+    "spent_rows",
+]
