@@ -129,13 +129,14 @@ def _turns(path: Path) -> Iterator[str]:
 def _said(path: Path) -> Iterator[str]:
     """Lines of a log's end; of a JSON document what somebody says in it."""
     with path.open("rb") as stream:
-        stream.seek(max(0, path.stat().st_size - MAX_BYTES))
+        skipped = max(0, path.stat().st_size - MAX_BYTES)
+        stream.seek(skipped)
         lines = stream.read().decode("utf-8", errors="replace").splitlines()
-    for line in lines:
+    for line in lines[1 if skipped else 0 :]:
         try:
             document = json.loads(line)
         except ValueError:
-            # the first line may lack its beginning, and a client may print plain text
+            # the last line may lack its end, and a client may print plain text
             yield "" if line.lstrip().startswith(("{", '"')) else line
             continue
         said = list(_texts(document)) if isinstance(document, dict | list) else [str(document)]

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from vibeserve.core.paths import state_dir
 from vibeserve.lease import living_owner
@@ -57,11 +57,13 @@ def _rounds(status: RunStatus) -> RenderableType:
     has_branches = any(row.branch for row in status.rounds)
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="dim")
     heads = [head for head in ROUND_HEAD if has_branches or head != "branch"]
+    shown = [(row, dict(zip(ROUND_HEAD, round_cells(row), strict=True))) for row in status.rounds[-MAX_ROUNDS:]]
     for head in heads:
-        is_number = head in ("round", "from", "s", "attempts")
-        table.add_column(head, justify="right" if is_number else "left", no_wrap=True, overflow="ellipsis")
-    for row in status.rounds[-MAX_ROUNDS:]:
-        cells = dict(zip(ROUND_HEAD, round_cells(row), strict=True))
+        # what is narrow stays whole; only the proposal's title gives way
+        width = None if head == "proposal" else max(len(head), *(len(cells[head]) for _, cells in shown))
+        justify: Literal["right", "left"] = "right" if head in ("round", "from", "s", "attempts") else "left"
+        table.add_column(head, justify=justify, no_wrap=True, overflow="ellipsis", min_width=width)
+    for row, cells in shown:
         style = "green" if row.is_kept else "red" if row.outcome in ("crashed", "timed_out", "infra") else ""
         table.add_row(*(_plain(cells[head]) for head in heads), style=style)
     return table
