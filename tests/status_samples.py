@@ -6,11 +6,16 @@ import math
 from pathlib import Path
 from typing import Any
 
+from artifact_samples import sample_manifest
+
 from vibeserve.agents.ledger import Spend
 from vibeserve.agents.requests import AgentUsage
-from vibeserve.core.documents import to_data
+from vibeserve.core.documents import from_data, to_data
+from vibeserve.core.manifest import Intervention, Manifest, RoundEntry
 from vibeserve.core.nouns import Candidate, Decision, Outcome, Proposal, RatioInterval, Refusal, Round, Verdict
-from vibeserve.journal import Journal
+from vibeserve.journal import Journal, read_events
+from vibeserve.planning import calibration_of
+from vibeserve.status import checkpoint_graph, round_rows
 
 IDEAS = (
     "batch requests at every step", "keep the KV cache in blocks", "fuse the gate and up projections",
@@ -92,3 +97,27 @@ def round_of(number: int) -> dict[str, Any]:
         number, outcome=outcome, ratio=1.6 if refused else ratio, refused=refused, seconds=60.0 + number,
         forecast=1.2 + 0.1 * (number % 5), spread=0.02 + 0.01 * (number % 3),
     )  # fmt: skip
+
+
+def long_manifest(path: Path, **changes: object) -> Manifest:
+    """The manifest of `long_run`'s journal, at `path`."""
+    records = [from_data(Round, event.data["record"]) for event in read_events(path) if event.kind == "round"]
+    nodes = {node.round: node for node in checkpoint_graph(round_rows(read_events(path)))}
+    rounds = tuple(
+        RoundEntry(
+            number=record.number, outcome=record.outcome, reason=record.reason, proposal=record.proposal,
+            headline=record.decision.headline if record.decision else None, spans=record.spans,
+            cumulative_ratio=nodes[record.number].ratio, seconds=record.seconds,
+            refusals=record.verdict.refusals if record.verdict else (),
+        )
+        for record in records
+    )  # fmt: skip
+    asked = Intervention(
+        number=1, command="constrain", text="constrain ban paged-kv", who="person ada", round=7, state="applied",
+        at="2026-11-30T08:00:00+00:00", effect="from the next proposal on",
+    )  # fmt: skip
+    fields: dict[str, object] = {
+        "target": "long", "rounds": rounds, "calibration": calibration_of(records), "interventions": (asked,),
+        "candidates_tried": len(rounds),
+    }  # fmt: skip
+    return sample_manifest(**(fields | changes))

@@ -11,9 +11,10 @@ from vibeserve.arguments import VerbParser, new_file
 from vibeserve.artifact.manifest import read_manifest
 from vibeserve.artifact.open import read_golden_seeds, resolve_artifact
 from vibeserve.core.documents import write_text_atomic
+from vibeserve.journal import read_events
 from vibeserve.report import render_report, render_verdict
 
-PAGE = "report.html"
+PAGE, JOURNAL = "report.html", "journal.jsonl"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -53,7 +54,8 @@ def write_report(artifact: Path, *, output: Path | None = None) -> Path:
     An artifact's own files never change, so a page that would differ from the packaged one (another version of the
     template) is written beside the artifact.
     """
-    page = render_report(read_manifest(artifact))
+    journal = artifact / JOURNAL
+    page = render_report(read_manifest(artifact), events=read_events(journal) if journal.is_file() else ())
     packaged = artifact / PAGE
     if output is None and packaged.is_file() and packaged.read_text(encoding="utf-8") == page:
         return packaged

@@ -170,7 +170,8 @@ def _row(record: Mapping[str, Any], entry: Mapping[str, Any]) -> RoundRow:
     proposal, candidate = _object(record.get("proposal")), _object(record.get("candidate"))
     headline = _object(_object(record.get("decision")).get("headline"))
     spent = _object(entry.get("spent"))
-    refusals = _object(record.get("verdict")).get("refusals") or ()
+    refusals = _object(record.get("verdict")).get("refusals")
+    spans = {str(name): _number(share) for name, share in _object(record.get("spans")).items()}
     return RoundRow(
         number=int(record["number"]), branch=str(entry.get("branch") or record.get("branch") or ""),
         outcome=str(record.get("outcome", "")), reason=str(record.get("reason", "")),
@@ -179,10 +180,13 @@ def _row(record: Mapping[str, Any], entry: Mapping[str, Any]) -> RoundRow:
         falsification=str(proposal.get("falsification", "")), forecast_ratio=_number(proposal.get("forecast_ratio")),
         ratio=_number(headline.get("ratio")), ci_low=_number(headline.get("ci_low")),
         ci_high=_number(headline.get("ci_high")), seconds=_number(record.get("seconds")) or 0.0,
-        attempts=int(record.get("attempts") or 0), commit=str(candidate.get("commit", "")),
+        attempts=int(_number(record.get("attempts")) or 0), commit=str(candidate.get("commit", "")),
         origin=str(candidate.get("origin", "")),
-        refusals=tuple(f"{each.get('gate')}/{each.get('reason_class')}: {each.get('text')}" for each in refusals),
-        spans={str(name): float(share) for name, share in _object(record.get("spans")).items()},
+        refusals=tuple(
+            f"{each.get('gate')}/{each.get('reason_class')}: {each.get('text')}"
+            for each in map(_object, refusals if isinstance(refusals, list) else ())
+        ),
+        spans={name: share for name, share in spans.items() if share is not None},
         device_s=_number(spent.get("windows")) or 0.0,
         remark=str(record.get("analysis") or record.get("remark") or ""),
     )  # fmt: skip

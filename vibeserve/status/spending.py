@@ -70,7 +70,18 @@ def spent_in_all(events: Sequence[Event], rows: Sequence[RoundRow]) -> SpentInAl
 
 
 def _spends(events: Sequence[Event]) -> list[Mapping[str, Any]]:
-    return [event.data for event in events if event.kind == "spend"]
+    """Those that can be read."""
+    return [event.data for event in events if event.kind == "spend" and _is_spend(event.data)]
+
+
+def _is_spend(data: Any) -> bool:
+    if not isinstance(data, Mapping) or not isinstance(data.get("usage"), Mapping):
+        return False
+    counts = [data["usage"].get(name) for name in ("input_tokens", "output_tokens")]
+    is_priced = isinstance(data.get("usd"), int | float | None)
+    return all(isinstance(data.get(name), str) for name in ("key", "role", "model")) and is_priced and all(
+        isinstance(count, int) for count in counts
+    )  # fmt: skip
 
 
 def _tokens(data: Mapping[str, Any]) -> int:
