@@ -136,7 +136,7 @@ def test_a_profile_is_drawn_from_rows_whatever_measured_them() -> None:
     before = [ProfileRow(name="attention", share=0.7), ProfileRow(name="queue", share=0.3)]
     after = [ProfileRow(name="attention", share=0.9, ceiling=0.62)]
     figure = profile_bars(before, after)
-    bars = [each for each in ElementTree.fromstring(figure).iter("rect")]
+    bars = list(ElementTree.fromstring(figure).iter("rect"))
     assert [bar.attrib["class"] for bar in bars] == ["bar other", "bar", "bar other"]
     assert "attention, the incumbent: 90.0%, 62% of its ceiling" in figure
     assert "attention 70% to 90%; queue 30% to 0%" in figure
@@ -168,9 +168,10 @@ def test_the_page_of_a_long_search_is_whole_small_and_says_everything(tmp_path: 
     page = Page(html)
     assert page.open == [] and page.loads == [] and "script" not in page.tags
     for words in (
-        "Hypotheses: what was forecast, what was found", "the span decode.linear shrinks by a third", "less than forecast",
-        "not tested: a gate refused it", "Where a request's time goes", "What the search cost", "Tokens of agents by round",
-        "constrain ban paged-kv", "All 60 rounds, with the reason of each outcome", "queue 40% to 20%",
+        "Hypotheses: what was forecast, what was found", "the span decode.linear shrinks by a third",
+        "less than forecast", "not tested: a gate refused it", "Where a request's time goes", "What the search cost",
+        "Tokens of agents by round", "constrain ban paged-kv", "All 60 rounds, with the reason of each outcome",
+        "queue 40% to 20%",
     ):  # fmt: skip
         assert words in page.text, words
     for figure in figures(html):

@@ -26,7 +26,7 @@ ACTIONS = {
     "backend": "let another back end play a role from the next call on",
     "list": "requests so far, and what holds now",
 }
-SAFE_POINTS = "before a proposal, between attempts of a round, before certification"
+SAFE_POINTS = "before a step of the build or a proposal, between attempts of a round, before certification"
 MAX_PROPOSAL_BYTES = 128 * 1024
 CURRENT = "current"
 

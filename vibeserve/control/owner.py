@@ -21,8 +21,8 @@ from vibeserve.control.effects import Desk, Effect, RequestRefusedError, SpentSo
 from vibeserve.control.offer import announce, offer_in, offer_of
 from vibeserve.control.proposals import persons_proposal
 from vibeserve.control.requests import CONTROL, Request, waiting
-from vibeserve.control.shapes import shape_problem, told
-from vibeserve.control.site import Site
+from vibeserve.control.shapes import BEFORE_THE_SEARCH, shape_problem, told
+from vibeserve.control.site import Phase, Site
 from vibeserve.control.state import CONTROL_EVENT, Handled, SteeringState, steered_spec, steering_of
 from vibeserve.core.nouns import Proposal
 from vibeserve.journal import Journal
@@ -82,7 +82,8 @@ class Steering:
         return bool(waiting(self.folder, handled=self.state.handled))
 
     def safe_point(self, site: Site) -> None:
-        """Handle what waits; while the run is paused, wait for more. A pause holds no device and uses up no time."""
+        """Handle what waits, before the search only what does not speak of it; while the run is paused, wait for more.
+        A pause holds no device and uses up no time."""
         self._handle_waiting(site)
         if not self.state.paused:
             return
@@ -110,7 +111,8 @@ class Steering:
 
     def _handle_waiting(self, site: Site) -> None:
         for request, fault in waiting(self.folder, handled=self.state.handled):
-            self.handle(request, site, fault=fault)
+            if fault or site.phase is not Phase.BUILD or request.command in BEFORE_THE_SEARCH:
+                self.handle(request, site, fault=fault)
 
     def handle(self, request: Request, site: Site, *, fault: str = "") -> Handled:
         """Carry out one request, or refuse it, and journal which."""
