@@ -31,10 +31,11 @@ FAILED = {
 
 def round_data(
     number: int, *, outcome: Outcome = Outcome.ACCEPTED, ratio: float | None = 1.5, spread: float = 0.05,
-    seconds: float = 60.0, parent: str = "", branch: str = "", refused: Refusal | None = None, forecast: float = 1.4,
+    seconds: float = 60.0, parent: str = "", beside_parent: float | None = None, refused: Refusal | None = None,
+    forecast: float = 1.4,
 ) -> dict[str, Any]:  # fmt: skip
-    """Data of a `round` event; `commit` of round 3 is `c3`. The entry's checkpoint is left out: status does not read
-    it."""
+    """Data of a `round` event; the candidate of round 3 is `r03a1`, its commit `c3`. `parent` is where a search of
+    several branches says that the round started, `beside_parent` its ratio there: it then left a checkpoint."""
     is_measured = ratio is not None and number > 0
     interval = RatioInterval(
         ratio=ratio or 1.0, ci_low=(ratio or 1.0) * math.exp(-spread), ci_high=(ratio or 1.0) * math.exp(spread),
@@ -56,7 +57,13 @@ def round_data(
         spans={"queue": 0.4 / (number + 1), "decode.linear": 0.6, "http": 0.1},
     )  # fmt: skip
     entry = {"record": to_data(record), "checkpoint": None, "measurements": None, "spent": {"windows": seconds / 2}}
-    return {**entry, **({"parent": parent} if parent else {}), **({"branch": branch} if branch else {})}
+    if not parent:
+        return entry
+    beside = None
+    if beside_parent:
+        beside = {"ratio": beside_parent, "ci_low": beside_parent * 0.9, "ci_high": beside_parent * 1.1}
+    step = {"move": number, "parent": parent, "against_parent": beside}
+    return {**entry, "step": step, "kept": {"candidate": {}} if beside else None}
 
 
 def spend(key: str, *, tokens: int = 100, usd: float | None = 0.01, backend: str = "openai") -> Spend:

@@ -133,7 +133,7 @@ def test_with_an_owner_it_says_who_carries_it_out_and_when(project: Project) -> 
     with project.owned():
         _, out, _ = project.run("steer", RUN, "pause")
         code, document, _ = project.run("steer", RUN, "resume", "--json")
-    assert f"pid {os.getpid()} carries it out at its next safe point: before a step of the build or a proposal, be" in out
+    assert f"pid {os.getpid()} carries it out at its next safe point: before a step of the build or a proposal" in out
     assert code == 0 and json.loads(document) == {
         "schema_version": 1, "run": RUN, "number": 2, "command": "resume", "state": "waiting", "arguments": {},
         "owner_pid": os.getpid(),

@@ -34,7 +34,8 @@ COMMANDS: dict[str, dict[str, Any]] = {
 NEXT, WAITS, GOES_ON = "from the next proposal on", "the run waits here until `resume` or `stop`", "the run goes on"
 PROPOSAL = {
     "constrain": NEXT, "pin": NEXT, "propose": "b2 is next in line", "veto": "it is not tried",
-    "budget": "rounds 3 -> 2", "backend": "planner playbook -> external, from the next call on", "backlog": "b3 is open", "note": "n1 is kept",
+    "budget": "rounds 3 -> 2", "backend": "planner playbook -> external, from the next call on",
+    "backlog": "b3 is open", "note": "n1 is kept",
     "pause": WAITS, "resume": GOES_ON, "stop": "no further round; the best so far is certified",
 }  # fmt: skip
 LATER = {**PROPOSAL, "propose": "b3 is next in line", "backlog": "b4 is open"}

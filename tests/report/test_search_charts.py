@@ -19,7 +19,7 @@ from vibeserve.journal import Event, read_events
 from vibeserve.report import render_report, search_charts
 from vibeserve.report.history import history_of
 from vibeserve.report.profile import ProfileRow, profile_bars
-from vibeserve.status import SpentBy, checkpoint_graph, round_rows
+from vibeserve.status import SpentBy, checkpoint_graph, lanes_of, round_rows
 
 REFUSED = Refusal(gate="accuracy", reason_class="wrong_tokens", text="0.91 of the tokens agree")
 MAX_PAGE_BYTES = 1_000_000
@@ -88,11 +88,11 @@ def test_sixty_rounds_keep_their_numbers_apart() -> None:
 
 def test_branches_lie_in_lanes_and_the_path_to_the_incumbent_is_strong() -> None:
     rows, nodes = search(
-        round_data(0), round_data(1, ratio=2.0, parent="c0", branch="a"),
-        round_data(2, ratio=3.0, parent="c0", branch="b"), round_data(3, ratio=2.0, parent="c1", branch="a"),
-        round_data(4, outcome=Outcome.CRASHED, ratio=None, parent="c2", branch="b"),
+        round_data(0), round_data(1, ratio=2.0, parent="c0"),
+        round_data(2, outcome=Outcome.REJECTED, ratio=None, parent="c0", beside_parent=1.5),
+        round_data(3, ratio=2.0, parent="c1"), round_data(4, outcome=Outcome.CRASHED, ratio=None, parent="c2"),
     )  # fmt: skip
-    assert search_charts.lanes_of(nodes) == {0: 0, 1: 0, 2: 1, 3: 0, 4: 1}
+    assert lanes_of(rows) == {0: 0, 1: 0, 2: 1, 3: 0, 4: 1}
     figure = ElementTree.fromstring(search_charts.graph(rows, nodes))
     edges = [each.attrib["class"] for each in figure.iter() if each.attrib.get("class", "").startswith("edge")]
     assert sorted(edges) == ["edge", "edge kept", "edge path", "edge path"]
@@ -134,11 +134,11 @@ def test_the_forecast_figure_leaves_out_what_tested_nothing() -> None:
 
 def test_a_profile_is_drawn_from_rows_whatever_measured_them() -> None:
     before = [ProfileRow(name="attention", share=0.7), ProfileRow(name="queue", share=0.3)]
-    after = [ProfileRow(name="attention", share=0.9, ceiling=0.62)]
+    after = [ProfileRow(name="attention", share=0.9, ceiling=10.0)]
     figure = profile_bars(before, after)
     bars = list(ElementTree.fromstring(figure).iter("rect"))
     assert [bar.attrib["class"] for bar in bars] == ["bar other", "bar", "bar other"]
-    assert "attention, the incumbent: 90.0%, 62% of its ceiling" in figure
+    assert "attention, the incumbent: 90.0%; without it at most 10x" in figure
     assert "attention 70% to 90%; queue 30% to 0%" in figure
     assert profile_bars(before, []) == "" == profile_bars([], after)
 

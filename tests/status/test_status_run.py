@@ -54,20 +54,28 @@ def test_without_a_recorded_parent_a_round_starts_from_the_incumbent_of_its_time
     assert [node.ratio for node in nodes] == [1.0, 1.5, pytest.approx(1.35), pytest.approx(3.0), None]
 
 
-def test_a_recorded_parent_makes_branches_and_the_best_leaf_is_the_incumbent() -> None:
+def test_recorded_parents_make_branches(tmp_path: Path) -> None:
+    """Round 2 left a checkpoint beside the incumbent, round 3 extended it, round 4 did, too, and overtook."""
+    rejected = Outcome.REJECTED
     rows = round_rows(events(
-        round_data(0), round_data(1, ratio=2.0, parent="c0", branch="a"),
-        round_data(2, ratio=3.0, parent="c0", branch="b"),
-        round_data(3, ratio=2.0, parent="c1", branch="a"), round_data(4, ratio=1.1, parent="c2", branch="b"),
+        round_data(0), round_data(1, ratio=2.0, parent="r00a1"),
+        round_data(2, outcome=rejected, ratio=None, parent="c0", beside_parent=1.5),
+        round_data(3, outcome=rejected, ratio=None, parent="r02a1", beside_parent=1.2),
+        round_data(4, ratio=1.1, parent="r02a1", beside_parent=1.6),
+        round_data(5, outcome=Outcome.CRASHED, ratio=None, parent="r03a1"),
     ))  # fmt: skip
-    nodes = checkpoint_graph(rows)
-    assert [(node.round, node.parent, node.branch) for node in nodes[1:]] == [
-        (1, 0, "a"), (2, 0, "b"), (3, 1, "a"), (4, 2, "b")
+    assert [(row.number, row.parent, row.against, row.is_kept, row.branch) for row in rows] == [
+        (0, None, None, True, "a"), (1, 0, 0, True, "a"), (2, 0, 0, True, "b"), (3, 2, 2, True, "b"),
+        (4, 2, 1, True, "c"), (5, 3, 3, False, "b"),
     ]  # fmt: skip
-    assert [node.round for node in nodes if node.is_on_path] == [0, 1, 3], "4.0 is more than 3.3"
-    chosen = checkpoint_graph(rows, winner="c4")
-    assert [node.round for node in chosen if node.is_on_path] == [0, 2, 4], "but a winner that was chosen is one"
-    assert [node.round for node in checkpoint_graph(rows, winner="r04a1") if node.is_on_path] == [0, 2, 4]
+    nodes = checkpoint_graph(rows)
+    assert [node.ratio for node in nodes] == [
+        1.0, 2.0, 1.5, pytest.approx(1.8), pytest.approx(2.2), None
+    ], "round 4 was measured beside the incumbent, round 3 beside its parent only"  # fmt: skip
+    assert [node.round for node in nodes if node.is_on_path] == [0, 2, 4]
+    for name in ("c3", "r03a1"):
+        chosen = checkpoint_graph(rows, winner=name)
+        assert [node.round for node in chosen if node.is_on_path] == [0, 2, 3], "a winner that was chosen is one"
 
 
 def test_intervals_of_a_chain_add_up_as_independent_ones_do() -> None:
@@ -163,7 +171,7 @@ def test_the_page_of_a_run_that_searches(runs: Runs, owned: None) -> None:
 
 
 def test_branches_have_a_column_and_old_rounds_are_left_to_json(runs: Runs) -> None:
-    runs.write(round_data(0), *(round_data(number, branch="b") for number in range(1, 15)))
+    runs.write(round_data(0), round_data(1, parent="c0"), *(round_data(number, parent="c0") for number in range(2, 15)))
     lines = runs.lines()
     assert "3 earlier rounds: --json has them" in lines
     (head,) = [line for line in lines if line.startswith("round")]
@@ -407,7 +415,7 @@ def test_watching_needs_a_terminal(runs: Runs, words: list[str], tmp_path: Path)
 
 
 def test_rows_are_what_they_were_made_from() -> None:
-    (seed, row) = round_rows(events(round_data(0), round_data(1, branch="a")))
+    (seed, row) = round_rows(events(round_data(0), round_data(1)))
     assert (seed.parent, seed.title, seed.is_kept) == (None, "", True)
     assert replace(row, spans={}).evidence == "the span decode.linear shrinks by a third"
-    assert (row.device_s, row.origin, row.branch, row.forecast_ratio) == (30.0, "agent:m", "a", 1.4)
+    assert (row.device_s, row.origin, row.branch, row.forecast_ratio) == (30.0, "agent:m", "", 1.4)

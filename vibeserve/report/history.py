@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from vibeserve.core.manifest import Manifest, RoundEntry
 from vibeserve.journal import Event
 from vibeserve.report.profile import ProfileRow, profile_rows
-from vibeserve.status import Node, RoundRow, SpentBy, checkpoint_graph, incumbent_of, round_rows, spent_rows
+from vibeserve.status import LEADING, Node, RoundRow, SpentBy, checkpoint_graph, incumbent_of, round_rows, spent_rows
 
 MAX_CHANGES = 3
 """spans that are told of a round, those that changed most"""
@@ -101,8 +101,9 @@ def history_of(manifest: Manifest, events: Sequence[Event] = ()) -> History:
 def _rows_of(manifest: Manifest) -> tuple[RoundRow, ...]:
     rows: list[RoundRow] = []
     for entry in manifest.rounds:
-        kept = [row.number for row in rows if row.is_kept]
-        rows.append(replace(_row(entry), parent=kept[-1] if kept else None))
+        leading = [row.number for row in rows if row.is_leading]
+        before = leading[-1] if leading else None
+        rows.append(replace(_row(entry), parent=before, against=before))
     return tuple(rows)
 
 
@@ -110,6 +111,7 @@ def _row(entry: RoundEntry) -> RoundRow:
     proposal, headline = entry.proposal, entry.headline
     return RoundRow(
         number=entry.number, outcome=entry.outcome.value, reason=entry.reason, commit=entry.commit,
+        is_kept=entry.outcome.value in LEADING,
         title=proposal.title if proposal else "", card=proposal.card if proposal else "",
         hypothesis=proposal.hypothesis if proposal else "", spans=dict(entry.spans), seconds=entry.seconds,
         evidence=proposal.activation_evidence if proposal else "",

@@ -19,13 +19,15 @@ class ProfileRow:
     share: float
     """of the whole, 0 to 1"""
     ceiling: float | None = None
-    """share of what the machine could do that this part reaches, 0 to 1; None where nobody knows"""
+    """gain if it took no time at all, `1 / (1 - share)` (Amdahl 1967); None where it is the whole"""
 
 
 def profile_rows(spans: Mapping[str, float]) -> list[ProfileRow]:
     """Rows of a round's spans, the largest first."""
     largest = sorted(spans.items(), key=lambda row: (-row[1], row[0]))
-    return [ProfileRow(name=name, share=share) for name, share in largest]
+    return [
+        ProfileRow(name=name, share=share, ceiling=1 / (1 - share) if share < 1 else None) for name, share in largest
+    ]
 
 
 def profile_bars(before: Sequence[ProfileRow], after: Sequence[ProfileRow]) -> str:
@@ -59,9 +61,9 @@ def _share(rows: Mapping[str, ProfileRow], name: str) -> float:
 def _bar(row: ProfileRow | None, x: svg.Scale, top: float, *, css: str, whose: str) -> list[str]:
     if row is None:
         return []
-    ceiling = "" if row.ceiling is None else f", {row.ceiling:.0%} of its ceiling"
+    ceiling = "" if row.ceiling is None else f"; without it at most {svg.number(row.ceiling)}x"
     title = f"{row.name}, {whose}: {row.share:.1%}{ceiling}"
     return [
         svg.rect(LEFT, top, x(row.share) - LEFT, 13, css=css, title=title),
-        svg.text(x(row.share) + 6, top + 11, f"{row.share:.0%}{ceiling}", css="tick"),
+        svg.text(x(row.share) + 6, top + 11, f"{row.share:.0%}", css="tick"),
     ]

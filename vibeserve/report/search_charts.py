@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from vibeserve.report import svg
-from vibeserve.status import Node, RoundRow, SpentBy
+from vibeserve.status import Node, RoundRow, SpentBy, lanes_of
 
 WIDTH = 880.0
 LEFT, RIGHT, TOP = 88.0, 16.0, 18.0
@@ -51,7 +51,7 @@ def graph(rows: Sequence[RoundRow], nodes: Sequence[Node]) -> str:
     if len(nodes) < 2:
         return ""
     titles = {row.number: f"round {row.number}: {row.title or 'the seed'}: {row.outcome}" for row in rows}
-    lanes = lanes_of(nodes)
+    lanes = lanes_of(rows)
     falls = FALL if any(not node.is_kept for node in nodes) else 0.0
     height = 2 * TOP + LANE_STEP * max(lanes.values()) + falls + 4
     x = _across(rows)
@@ -73,21 +73,6 @@ def graph(rows: Sequence[RoundRow], nodes: Sequence[Node]) -> str:
     told = "; ".join(f"round {node.round} from {node.parent}" for node in kept if node.parent is not None)
     label = "Checkpoints, each joined to the one that it started from"
     return svg.figure(WIDTH, height, [*edges, *marks, *labels], label=label, description=told)
-
-
-def lanes_of(nodes: Sequence[Node]) -> dict[int, int]:
-    """Lane by round: the first checkpoint from another one goes on in its lane, a further one opens a lane."""
-    lanes: dict[int, int] = {}
-    continued: set[int] = set()
-    for node in nodes:
-        inherited = lanes.get(node.parent, 0) if node.parent is not None else 0
-        if node.is_kept and node.parent in continued:
-            lanes[node.round] = max(lanes.values(), default=-1) + 1
-        else:
-            lanes[node.round] = inherited
-        if node.is_kept and node.parent is not None:
-            continued.add(node.parent)
-    return lanes
 
 
 def forecasts(rows: Sequence[RoundRow]) -> str:
@@ -116,7 +101,7 @@ def forecasts(rows: Sequence[RoundRow]) -> str:
             bottom_y, top_y = y(max(row.ci_low, y.low)), y(min(row.ci_high, y.high))
             body.append(svg.line(x(forecast), bottom_y, x(forecast), top_y, css="whisker"))
         title = f"round {row.number}: forecast {svg.number(forecast)}x, measured {svg.number(ratio)}x: {row.title}"
-        body.append(svg.circle(x(forecast), y(ratio), css="mark kept" if row.is_kept else "mark fell", title=title))
+        body.append(svg.circle(x(forecast), y(ratio), css="mark kept" if row.is_leading else "mark fell", title=title))
     body.append(svg.text((left + width - RIGHT) / 2, height - 6, "forecast", css="axis", anchor="middle"))
     body.append(svg.text(left, TOP - 6, "measured", css="axis"))
     told = f"{len(points)} tested hypotheses; the table below has each of them"
@@ -193,7 +178,7 @@ def _numbers(rows: Sequence[RoundRow], x: svg.Scale, *, y: float) -> list[str]:
 
 
 def _interval(row: RoundRow, node: Node) -> tuple[float, float]:
-    """Of the comparison with the parent, at the parent's level."""
+    """Of the comparison that it was measured in, at the level of its opponent."""
     ratio = node.ratio or 1.0
     if not row.ratio or row.ci_low is None or row.ci_high is None:
         return ratio, ratio
@@ -213,14 +198,14 @@ def _incumbent(
 
 
 def _mark(row: RoundRow, node: Node, x: float, y: svg.Scale) -> list[str]:
-    """Filled: kept; hollow: measured and not better; a cross: a gate refused it, whatever its speed."""
+    """Filled: accepted; hollow: measured and not better; a cross: a gate refused it, whatever its speed."""
     at = y(max(node.ratio or 1.0, y.low))
     low, high = (y(max(end, y.low)) for end in _interval(row, node))
     marks = [svg.line(x, low, x, high, css="whisker")] if low != high else []
     title = _title(row)
     if row.refusals:
         return [*marks, svg.cross(x, at, css="mark refused", title=title)]
-    return [*marks, svg.circle(x, at, css="mark kept" if row.is_kept else "mark fell", title=title)]
+    return [*marks, svg.circle(x, at, css="mark kept" if row.is_leading else "mark fell", title=title)]
 
 
 def _missing(row: RoundRow, x: float, y: float) -> str:
@@ -234,7 +219,7 @@ def _values(rows: Sequence[RoundRow], totals: Mapping[int, Node], x: svg.Scale, 
     """Numbers at kept rounds, the newest first, as far as they do not touch each other."""
     texts: list[str] = []
     last = float("inf")
-    for row in reversed([row for row in rows if row.is_kept]):
+    for row in reversed([row for row in rows if row.is_leading]):
         at, ratio = x(row.number), totals[row.number].ratio or 1.0
         if last - at < LABEL_GAP:
             continue

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from vibeserve.status.documents import LeaseRow, RunState, RunStatus, StatusDocument
 from vibeserve.status.reading import held_lines, read_status, run_statuses
-from vibeserve.status.rounds import Node, RoundRow, checkpoint_graph, incumbent_of, round_rows
+from vibeserve.status.rounds import LEADING, Node, RoundRow, checkpoint_graph, incumbent_of, lanes_of, round_rows
 from vibeserve.status.spending import SpentBy, spent_in_all, spent_rows
 from vibeserve.status.text import brief_lines, head_line, page_lines
 
 __all__ = [
+    "LEADING",
     "LeaseRow",
     "Node",
     "RoundRow",
@@ -21,6 +22,7 @@ __all__ = [
     "head_line",
     "held_lines",
     "incumbent_of",
+    "lanes_of",
     "page_lines",
     "read_status",
     "round_rows",

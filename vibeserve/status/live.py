@@ -64,7 +64,7 @@ def _rounds(status: RunStatus) -> RenderableType:
         justify: Literal["right", "left"] = "right" if head in ("round", "from", "s", "attempts") else "left"
         table.add_column(head, justify=justify, no_wrap=True, overflow="ellipsis", min_width=width)
     for row, cells in shown:
-        style = "green" if row.is_kept else "red" if row.outcome in ("crashed", "timed_out", "infra") else ""
+        style = "green" if row.is_leading else "red" if row.outcome in ("crashed", "timed_out", "infra") else ""
         table.add_row(*(_plain(cells[head]) for head in heads), style=style)
     return table
 

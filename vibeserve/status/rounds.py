@@ -12,8 +12,8 @@ from typing import Any
 
 from vibeserve.journal import Event
 
-KEPT = ("baseline", "accepted")
-"""outcomes that leave a checkpoint which later rounds may start from"""
+LEADING = ("baseline", "accepted")
+"""outcomes after which a round's candidate is the incumbent"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class RoundRow:
 
     number: int
     branch: str = ""
-    """of a search that follows several; empty where there is one"""
+    """letter of its line of checkpoints; empty where the search has one line"""
     outcome: str
     reason: str = ""
     title: str = ""
@@ -34,14 +34,19 @@ class RoundRow:
     falsification: str = ""
     forecast_ratio: float | None = None
     ratio: float | None = None
-    """measured headline ratio against the checkpoint that it started from; above 1 is better"""
+    """measured headline ratio against the candidate of round `against`; above 1 is better"""
     ci_low: float | None = None
     ci_high: float | None = None
     seconds: float = 0.0
     attempts: int = 1
+    candidate: str = ""
     commit: str = ""
     parent: int | None = None
     """round whose checkpoint it started from; None for round 0"""
+    against: int | None = None
+    """round that it was measured beside: the incumbent's, or on a branch that never met the incumbent the parent's"""
+    is_kept: bool = False
+    """it left a checkpoint that later rounds may start from"""
     origin: str = ""
     """who wrote the candidate"""
     refusals: tuple[str, ...] = ()
@@ -53,8 +58,9 @@ class RoundRow:
     """what agents said of the measurements, or of the candidate; it decides nothing"""
 
     @property
-    def is_kept(self) -> bool:
-        return self.outcome in KEPT
+    def is_leading(self) -> bool:
+        """It became the incumbent."""
+        return self.outcome in LEADING
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,27 +86,41 @@ def round_rows(events: Iterable[Event]) -> tuple[RoundRow, ...]:
     for event in events:
         record = event.data.get("record") if event.kind == "round" and isinstance(event.data, Mapping) else None
         if isinstance(record, Mapping) and isinstance(record.get("number"), int):
-            rows.append(_with_parent(_row(record, event.data), entry=event.data, before=rows))
-    return tuple(rows)
+            rows.append(_placed(_row(record, event.data), entry=event.data, before=rows))
+    lanes = lanes_of(rows)
+    if not any(lanes.values()):
+        return tuple(rows)
+    return tuple(replace(row, branch=_letters(lanes[row.number])) for row in rows)
+
+
+def lanes_of(rows: Sequence[RoundRow]) -> dict[int, int]:
+    """Lane by round: the first checkpoint from another one goes on in its lane, a further one opens a lane."""
+    lanes: dict[int, int] = {}
+    continued: set[int] = set()
+    for row in rows:
+        inherited = lanes.get(row.parent, 0) if row.parent is not None else 0
+        is_new = row.is_kept and row.parent in continued
+        lanes[row.number] = max(lanes.values(), default=-1) + 1 if is_new else inherited
+        if row.is_kept and row.parent is not None:
+            continued.add(row.parent)
+    return lanes
 
 
 def incumbent_of(rows: Sequence[RoundRow], *, winner: str = "") -> RoundRow | None:
-    """The kept round that is ahead: `winner`, a commit or a candidate's name, where one was chosen; else the one with
-    the largest cumulative ratio, a later one where two are equal."""
-    kept = [row for row in rows if row.is_kept]
-    chosen = [row for row in kept if winner and winner in (row.commit, _candidate(row))]
-    if chosen:
-        return chosen[-1]
-    totals = {node.round: node.ratio or 0.0 for node in _nodes(rows)}
-    return max(kept, key=lambda row: (totals[row.number], row.number), default=None)
+    """The round whose candidate is ahead: `winner`, a commit or a candidate's name, where one was chosen; else the one
+    that became the incumbent last."""
+    chosen = [row for row in rows if row.is_kept and winner and winner in (row.commit, row.candidate)]
+    leading = chosen or [row for row in rows if row.is_leading]
+    return leading[-1] if leading else None
 
 
 def checkpoint_graph(rows: Sequence[RoundRow], *, winner: str = "") -> tuple[Node, ...]:
     """Every round with its parent and its cumulative ratio against round 0.
 
-    An edge leads from the checkpoint that a round started from: the recorded commit, else the incumbent of that time
-    (`RoundRow.parent`). Intervals of a chain add up in quadrature of their halves on the log scale, as independent
-    measurements do; these numbers steer and are never quoted.
+    An edge leads from the checkpoint that a round started from: the recorded one, else the incumbent of that time
+    (`RoundRow.parent`). A ratio is that of the round it was measured beside, times its own. Intervals
+    of a chain add up in quadrature of their halves on the log scale, as independent measurements do; these numbers
+    steer and are never quoted.
     """
     found = incumbent_of(rows, winner=winner)
     parents = {row.number: row.parent for row in rows}
@@ -120,7 +140,7 @@ def chain_of(nodes: Sequence[Node]) -> tuple[Node, ...]:
 def _nodes(rows: Sequence[RoundRow]) -> list[Node]:
     nodes: dict[int, Node] = {}
     for row in rows:
-        before = nodes.get(row.parent) if row.parent is not None else None
+        before = nodes.get(row.against) if row.against is not None else None
         ratio, low, high = _cumulative(row, before)
         nodes[row.number] = Node(
             round=row.number, parent=row.parent, outcome=row.outcome, branch=row.branch, is_kept=row.is_kept,
@@ -131,7 +151,7 @@ def _nodes(rows: Sequence[RoundRow]) -> list[Node]:
 
 def _cumulative(row: RoundRow, before: Node | None) -> tuple[float | None, float | None, float | None]:
     if row.parent is None:
-        return (1.0, 1.0, 1.0) if row.is_kept else (None, None, None)
+        return (1.0, 1.0, 1.0) if row.is_leading else (None, None, None)
     if before is None or not before.ratio or not row.ratio or row.ratio <= 0:
         return None, None, None
     total = before.ratio * row.ratio
@@ -146,24 +166,28 @@ def _quadrature(pairs: Sequence[tuple[float | None, float]]) -> float:
     return math.hypot(*(math.log(bound / ratio) for bound, ratio in pairs if bound and bound > 0))
 
 
-def _with_parent(row: RoundRow, *, entry: Mapping[str, Any], before: Sequence[RoundRow]) -> RoundRow:
+def _placed(row: RoundRow, *, entry: Mapping[str, Any], before: Sequence[RoundRow]) -> RoundRow:
+    """With the round that it started from, and the one that it was measured beside."""
     if not before:
         return row
-    recorded = _parent_commit(entry)
-    by_commit = [each.number for each in before if each.commit and each.commit == recorded]
-    kept = [each.number for each in before if each.is_kept]
-    parent = by_commit[-1] if by_commit else kept[-1] if kept else None
-    return replace(row, parent=parent)
+    step = _object(entry.get("step"))
+    named = step.get("parent") or entry.get("parent")
+    found = [each.number for each in before if named and named in (each.commit, each.candidate)]
+    leading = [each.number for each in before if each.is_leading]
+    incumbent = leading[-1] if leading else None
+    parent = found[-1] if found else incumbent
+    if row.ratio is not None:
+        return replace(row, parent=parent, against=incumbent)
+    beside = _object(step.get("against_parent"))
+    return replace(
+        row, parent=parent, against=parent, ratio=_number(beside.get("ratio")), ci_low=_number(beside.get("ci_low")),
+        ci_high=_number(beside.get("ci_high")),
+    )  # fmt: skip
 
 
-def _parent_commit(entry: Mapping[str, Any]) -> str:
-    """The commit that a round says that it started from; empty where it says nothing."""
-    for holder in (entry, entry["record"]):
-        value = holder.get("parent")
-        commit = value.get("commit") if isinstance(value, Mapping) else value
-        if isinstance(commit, str) and commit:
-            return commit
-    return ""
+def _letters(lane: int) -> str:
+    """`a` to `z`, then `aa`."""
+    return _letters(lane // 26 - 1) + chr(ord("a") + lane % 26) if lane >= 26 else chr(ord("a") + lane)
 
 
 def _row(record: Mapping[str, Any], entry: Mapping[str, Any]) -> RoundRow:
@@ -173,14 +197,15 @@ def _row(record: Mapping[str, Any], entry: Mapping[str, Any]) -> RoundRow:
     refusals = _object(record.get("verdict")).get("refusals")
     spans = {str(name): _number(share) for name, share in _object(record.get("spans")).items()}
     return RoundRow(
-        number=int(record["number"]), branch=str(entry.get("branch") or record.get("branch") or ""),
-        outcome=str(record.get("outcome", "")), reason=str(record.get("reason", "")),
+        number=int(record["number"]), outcome=str(record.get("outcome", "")), reason=str(record.get("reason", "")),
         title=str(proposal.get("title", "")), card=str(proposal.get("card", "")),
         hypothesis=str(proposal.get("hypothesis", "")), evidence=str(proposal.get("activation_evidence", "")),
         falsification=str(proposal.get("falsification", "")), forecast_ratio=_number(proposal.get("forecast_ratio")),
         ratio=_number(headline.get("ratio")), ci_low=_number(headline.get("ci_low")),
         ci_high=_number(headline.get("ci_high")), seconds=_number(record.get("seconds")) or 0.0,
         attempts=int(_number(record.get("attempts")) or 0), commit=str(candidate.get("commit", "")),
+        candidate=str(candidate.get("candidate_id", "")),
+        is_kept=record.get("outcome") in LEADING or bool(entry.get("checkpoint") or entry.get("kept")),
         origin=str(candidate.get("origin", "")),
         refusals=tuple(
             f"{each.get('gate')}/{each.get('reason_class')}: {each.get('text')}"
@@ -190,11 +215,6 @@ def _row(record: Mapping[str, Any], entry: Mapping[str, Any]) -> RoundRow:
         device_s=_number(spent.get("windows")) or 0.0,
         remark=str(record.get("analysis") or record.get("remark") or ""),
     )  # fmt: skip
-
-
-def _candidate(row: RoundRow) -> str:
-    """`r02a1`: the last attempt of a round, which is its candidate."""
-    return f"r{row.number:02d}a{row.attempts}"
 
 
 def _object(value: Any) -> Mapping[str, Any]:
