@@ -154,6 +154,7 @@ def test_cost_is_told_by_round_and_role(tmp_path: Path) -> None:
     seconds = search_charts.seconds_by_round(history.rows)
     assert "round 0, measuring: 30 s" in seconds and "round 0, all else: 30 s" in seconds
     assert search_charts.tokens_by_round(history.rows, (), roles=[]) == ""
+    assert history.roles[0].line() == "implementer (m-1): 5 requests, 100000 tokens, 1.0000 USD"
     unpriced = SpentBy(round=1, role="planner", model="x", num_requests=1, tokens=1, usd=None)
     assert replace(history, spent=(*history.spent, unpriced)).roles[1].usd is None
 

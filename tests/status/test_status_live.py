@@ -84,6 +84,14 @@ def test_a_folder_is_read_seldom(tmp_path: Path) -> None:
         assert watching.look() is not None and len(watching.look().rounds) == 0  # type: ignore[union-attr]
         now[0] += READ_S
         assert len(watching.look().rounds) == 1  # type: ignore[union-attr]
+        watching.look()
+        before = watching._events
+    now[0] += READ_S
+    assert watching() is not None and watching._events is before, "a journal that did not grow is not read again"
+    raw = (folder / "journal.jsonl").read_bytes()
+    (folder / "journal.jsonl").write_bytes(raw.replace(b"opened", b"opaned") + raw)
+    now[0] += READ_S
+    assert watching.look().state.value == "unreadable"  # type: ignore[union-attr]
 
 
 def test_a_build_shows_the_run_that_its_own_process_carries_out(tmp_path: Path) -> None:

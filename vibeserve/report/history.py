@@ -8,7 +8,18 @@ from dataclasses import dataclass, replace
 from vibeserve.core.manifest import Manifest, RoundEntry
 from vibeserve.journal import Event
 from vibeserve.report.profile import ProfileRow, profile_rows
-from vibeserve.status import LEADING, Node, RoundRow, SpentBy, checkpoint_graph, incumbent_of, round_rows, spent_rows
+from vibeserve.status import (
+    LEADING,
+    Node,
+    RoundRow,
+    SpentBy,
+    SpentByRole,
+    checkpoint_graph,
+    incumbent_of,
+    round_rows,
+    spent_by_role,
+    spent_rows,
+)
 
 MAX_CHANGES = 3
 """spans that are told of a round, those that changed most"""
@@ -23,18 +34,6 @@ class Hypothesis:
     """how the profile changed against the checkpoint that it started from; empty where nothing was profiled"""
     judgement: str
     """what the measurement makes of the forecast"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpentByRole:
-    """What one role cost in all."""
-
-    role: str
-    models: str
-    num_requests: int
-    tokens: int
-    usd: float | None
-    """None: some of it has no price"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +58,9 @@ class History:
         ]  # fmt: skip
 
     @property
-    def roles(self) -> list[SpentByRole]:
-        """Totals by role, the dearest first."""
-        groups: dict[str, list[SpentBy]] = {}
-        for each in self.spent:
-            groups.setdefault(each.role, []).append(each)
-        found = [
-            SpentByRole(
-                role=role, models=", ".join(dict.fromkeys(each.model for each in rows)),
-                num_requests=sum(each.num_requests for each in rows), tokens=sum(each.tokens for each in rows),
-                usd=None if any(each.usd is None for each in rows) else sum(each.usd or 0.0 for each in rows),
-            )
-            for role, rows in groups.items()
-        ]  # fmt: skip
-        return sorted(found, key=lambda each: (-each.tokens, each.role))
+    def roles(self) -> tuple[SpentByRole, ...]:
+        """Totals by role."""
+        return spent_by_role(self.spent)
 
     @property
     def profile(self) -> tuple[list[ProfileRow], list[ProfileRow]]:

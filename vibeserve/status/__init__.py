@@ -5,7 +5,7 @@ from __future__ import annotations
 from vibeserve.status.documents import LeaseRow, RunState, RunStatus, StatusDocument
 from vibeserve.status.reading import held_lines, read_status, run_statuses
 from vibeserve.status.rounds import LEADING, Node, RoundRow, checkpoint_graph, incumbent_of, lanes_of, round_rows
-from vibeserve.status.spending import SpentBy, spent_in_all, spent_rows
+from vibeserve.status.spending import SpentBy, SpentByRole, spent_by_role, spent_in_all, spent_rows
 from vibeserve.status.text import brief_lines, head_line, page_lines
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "RunState",
     "RunStatus",
     "SpentBy",
+    "SpentByRole",
     "StatusDocument",
     "brief_lines",
     "checkpoint_graph",
@@ -27,6 +28,7 @@ __all__ = [
     "read_status",
     "round_rows",
     "run_statuses",
+    "spent_by_role",
     "spent_in_all",
     "spent_rows",
 ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from vibeserve.core.paths import state_dir
+from vibeserve.journal import Event, JournalError, read_events
 from vibeserve.lease import living_owner
 from vibeserve.status.documents import RunStatus
 from vibeserve.status.reading import read_status
@@ -78,8 +79,8 @@ def _plain(cell: str) -> RenderableType:
 
 @dataclass(kw_only=True)
 class Watching:
-    """Draws a run again and again, reading its folder only every `READ_S`: what reads it has the cores of those who
-    measure to share. `find` names the run's folder, None while there is none."""
+    """Draws a run again and again. It looks into the run's folder only every `READ_S`, and reads the journal only where
+    it grew: while something is measured nothing is. `find` names the run's folder, None while there is none."""
 
     find: Callable[[], Path | None]
     state: Path
@@ -87,6 +88,8 @@ class Watching:
     status: RunStatus | None = None
     _folder: Path | None = None
     _read_at_s: float = -READ_S
+    _events: list[Event] | None = None
+    _size: int = -1
 
     def __call__(self) -> RenderableType | None:
         self.look()
@@ -99,8 +102,19 @@ class Watching:
             self._read_at_s = now_s
             self._folder = self._folder or self.find()
             if self._folder is not None and (self._folder / "journal.jsonl").is_file():
-                self.status = read_status(self._folder, state=self.state)
+                self.status = read_status(self._folder, state=self.state, events=self._read(self._folder))
         return self.status
+
+    def _read(self, folder: Path) -> list[Event] | None:
+        """The journal's events; None where it is damaged, which the reader of the status finds out and tells."""
+        path = folder / "journal.jsonl"
+        size = path.stat().st_size
+        if size != self._size:
+            try:
+                self._events, self._size = read_events(path), size
+            except JournalError:
+                return None
+        return self._events
 
 
 def own_run(project: Path) -> Watching:

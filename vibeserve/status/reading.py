@@ -56,12 +56,13 @@ def journals(state: Path) -> list[Path]:
     return sorted(found)
 
 
-def read_status(folder: Path, *, state: Path) -> RunStatus:
-    """The run in `folder`; `state` is the folder that its name is relative to."""
+def read_status(folder: Path, *, state: Path, events: Sequence[Event] | None = None) -> RunStatus:
+    """The run in `folder`; `state` is the folder that its name is relative to. `events`: of its journal, where they
+    were read before."""
     path = folder / "journal.jsonl"
     run = folder.relative_to(state).as_posix()
     try:
-        events = read_events(path)
+        events = read_events(path) if events is None else events
         if events:
             return _status(run, folder, events)
         owner = living_owner(folder)

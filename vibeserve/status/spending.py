@@ -30,6 +30,22 @@ class SpentBy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpentByRole:
+    """What one role cost in all."""
+
+    role: str
+    models: str
+    num_requests: int
+    tokens: int
+    usd: float | None
+    """None: some of it has no price"""
+
+    def line(self) -> str:
+        cost = "some without a price" if self.usd is None else f"{self.usd:.4f} USD"
+        return f"{self.role} ({self.models}): {self.num_requests} requests, {self.tokens} tokens, {cost}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class SpentInAll:
     """Of the whole run so far."""
 
@@ -57,6 +73,22 @@ def spent_rows(events: Sequence[Event]) -> tuple[SpentBy, ...]:
         )
         for (number, role, model), rows in sorted(groups.items())
     )  # fmt: skip
+
+
+def spent_by_role(rows: Sequence[SpentBy]) -> tuple[SpentByRole, ...]:
+    """Totals by role, the dearest in tokens first."""
+    groups: dict[str, list[SpentBy]] = {}
+    for each in rows:
+        groups.setdefault(each.role, []).append(each)
+    found = [
+        SpentByRole(
+            role=role, models=", ".join(dict.fromkeys(each.model for each in spent)),
+            num_requests=sum(each.num_requests for each in spent), tokens=sum(each.tokens for each in spent),
+            usd=None if any(each.usd is None for each in spent) else sum(each.usd or 0.0 for each in spent),
+        )
+        for role, spent in groups.items()
+    ]  # fmt: skip
+    return tuple(sorted(found, key=lambda each: (-each.tokens, each.role)))
 
 
 def spent_in_all(events: Sequence[Event], rows: Sequence[RoundRow]) -> SpentInAll:

@@ -10,10 +10,13 @@ from vibeserve.core.tables import aligned
 from vibeserve.planning import BACKLOG
 from vibeserve.status.documents import Against, Phase, RunState, RunStatus, Standing
 from vibeserve.status.rounds import RoundRow
+from vibeserve.status.spending import spent_by_role
 
 _MAX_TEXT = 80
 MAX_ROUNDS = 12
 """rounds of a page, the newest; `--json` has all of them"""
+MAX_SPENT = 6
+"""rows of what agents spent, the newest"""
 OWNED = (RunState.RUNNING, RunState.PAUSED, RunState.STOPPING)
 
 
@@ -41,7 +44,10 @@ def state_text(status: RunStatus) -> str:
 def brief_lines(status: RunStatus, *, now_s: float) -> list[str]:
     """For a list of runs: the head, and what is worth knowing of an unfinished one."""
     more = [*_progress_lines(status), *_waiting_lines(status)] if status.state is not RunState.FINISHED else []
-    return [head_line(status, now_s=now_s), *(f"    {line}" for line in [*more, *(row.line() for row in status.spent)])]
+    spent = [row.line() for row in status.spent]
+    left_out = len(spent) - MAX_SPENT
+    spent = [*([f"{left_out} earlier rows of spend: --json has them"] if left_out > 0 else []), *spent[-MAX_SPENT:]]
+    return [head_line(status, now_s=now_s), *(f"    {line}" for line in [*more, *spent])]
 
 
 def page_lines(status: RunStatus, *, now_s: float) -> list[str]:
@@ -161,7 +167,8 @@ def _spent_lines(status: RunStatus) -> list[str]:
     unpriced = f" and {found.unpriced_tokens} tokens without a price" if found.unpriced_tokens else ""
     agents = f"{found.tokens} tokens, {found.usd:.4f} USD{unpriced}; " if found.tokens else ""
     total = f"spent: {agents}{age(found.rounds_s)} in rounds, {age(found.device_s)} of them measuring"
-    return ["", total, *(f"    {row.line()}" for row in status.spent)]
+    by_role = [f"    {row.line()}" for row in spent_by_role(status.spent)]
+    return ["", total, *by_role, *(f"        {row.line()}" for row in status.spent[-MAX_SPENT:])]
 
 
 def age(seconds: float) -> str:
