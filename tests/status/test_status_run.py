@@ -388,7 +388,7 @@ def test_the_document_satisfies_its_schema_whatever_the_run_is_like(
 def test_spend_is_told_by_role_and_of_the_newest_rounds(runs: Runs) -> None:
     long_run(runs.folder, num_rounds=12)
     lines = runs.lines()
-    start = lines.index("spent: 270600 tokens, 2.3100 USD; 13 min in rounds, 6 min of them measuring")
+    start = lines.index("spent: 270600 tokens, 2.3100 USD; 13 min in rounds, 7 min of them measuring")
     assert lines[start + 1 : start + 3] == [
         "    implementer (m-1): 11 requests, 220000 tokens, 2.2000 USD",
         "    planner (m-1): 11 requests, 50600 tokens, 0.1100 USD",
