@@ -28,7 +28,16 @@ from vibeserve.journal import Event, Journal
 from vibeserve.lease import Device, DeviceLease, own_run
 from vibeserve.planning import PlanningBook
 from vibeserve.progress import QuietProgress
-from vibeserve.status import RunState, RunStatus, checkpoint_graph, page_lines, read_status, round_rows
+from vibeserve.status import (
+    RunState,
+    RunStatus,
+    checkpoint_graph,
+    page_lines,
+    read_status,
+    round_rows,
+    spent_in_all,
+    spent_rows,
+)
 from vibeserve.status.calls import last_lines
 from vibeserve.status.documents import Phase
 
@@ -84,6 +93,23 @@ def test_intervals_of_a_chain_add_up_as_independent_ones_do() -> None:
     assert last.ratio == pytest.approx(2.25) and last.ci_low is not None and last.ci_high is not None
     assert math.log(last.ratio / last.ci_low) == pytest.approx(0.05)
     assert math.log(last.ci_high / last.ratio) == pytest.approx(0.05)
+
+
+def test_what_a_record_holds_too_much_or_too_little_of_is_left_out() -> None:
+    """A page of somebody else's artifact is drawn from its journal, whatever is in it."""
+    data = round_data(1, ratio=1.5)
+    data["record"] |= {
+        "spans": {"queue": "much", "http": 0.5}, "attempts": "two", "seconds": None, "analysis": 7,
+        "verdict": {"refusals": ["no", {"gate": "scan"}]}, "decision": {"headline": {"ratio": "high"}},
+    }  # fmt: skip
+    data |= {"spent": [], "step": "none"}
+    (_, row) = round_rows(events(round_data(0), data))
+    assert (row.spans, row.attempts, row.seconds, row.ratio) == ({"http": 0.5}, 0, 0.0, None)
+    assert (row.device_s, row.remark) == (0.0, "7")
+    assert row.refusals == ("None/None: None", "scan/None: None")
+    broken = [{}, {"key": "p01", "role": "planner", "model": "m", "usage": {"input_tokens": "1"}, "usd": 0}, None]
+    found = [Event(seq=number, time_s=0.0, kind="spend", data=each) for number, each in enumerate(broken)]
+    assert spent_rows(found) == () and spent_in_all(found, ()).tokens == 0
 
 
 def test_a_record_that_cannot_be_read_is_left_out() -> None:
@@ -277,6 +303,18 @@ def test_without_a_process_the_call_was_interrupted(runs: Runs) -> None:
     status = runs.read()
     assert status.call is not None and (status.call.state, status.call.lines) == ("interrupted", ())
     assert status.phase is Phase.NONE
+
+
+def test_before_its_first_answer_an_agent_is_known_by_who_was_seated(runs: Runs, owned: None) -> None:
+    with runs.journal() as journal:
+        journal.append("opened", {"target": "t", "agents": {"planner": "codex", "judge": "playbook"}})
+    runs.call("p01-planner")
+    call = runs.read().call
+    assert call is not None and (call.backend, call.model, call.tokens) == ("codex", "", 0)
+    with runs.journal() as journal:
+        journal.append("control", handled("backend", roles={"planner": {"backend": "claude"}}))
+    call = runs.read().call
+    assert call is not None and call.backend == "claude"
 
 
 def test_a_call_that_is_over_shows_its_transcript(runs: Runs, owned: None) -> None:

@@ -31,7 +31,7 @@ from vibeserve.plan.unmeasured import compile_unmeasured
 from vibeserve.planning import calibration_text
 from vibeserve.progress import Progress
 from vibeserve.skills import load_skills
-from vibeserve.spec import Spec
+from vibeserve.spec import ROLES, Spec, resolve_role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +119,7 @@ def _journal_start(journal: Journal, plan: Plan, *, facts: HardwareFacts, lease:
         about = {
             "budget": {"rounds": spec.budget.rounds, "wall_s": spec.budget.wall_s},
             "headline": spec.goals[0].metric if spec.goals else "",
+            "agents": {role: resolve_role(spec.agents, role).backend for role in ROLES},
         }  # fmt: skip
         journal.append("opened", {"target": plan.target, "plan_id": plan.plan_id, **reading, **about})
     else:

@@ -13,6 +13,7 @@ from vibeserve.agents.mailbox import Letter, Mailbox, find_letters
 from vibeserve.agents.mailbox.finding import MAILBOX
 from vibeserve.errors import InfraError
 from vibeserve.journal import Event
+from vibeserve.status.spending import readable_spends
 
 KEY = re.compile(r"[rp]\d+(?:a\d+)?-(planner|implementer|judge|evaluator)")
 PROMPT, TRANSCRIPT, ANSWER = "prompt.md", "transcript.json", "answer.json"
@@ -41,9 +42,11 @@ class CallFacts:
     """its last ones, oldest first; empty where it has said nothing yet"""
 
 
-def newest_call(folder: Path, events: Sequence[Event], *, is_owned: bool) -> CallFacts | None:
+def newest_call(
+    folder: Path, events: Sequence[Event], *, backends: Mapping[str, str], is_owned: bool
+) -> CallFacts | None:  # fmt: skip
     """The call that was asked and has not ended, else the one that ended last; None where no agent was asked. Without
-    a process that carries the run out the first is interrupted."""
+    a process that carries the run out the first is interrupted. `backends`: by role, as they are seated now."""
     agents = folder / "agents"
     folders = [path for path in sorted(agents.iterdir()) if _is_call(path)] if agents.is_dir() else []
     open_letters = {letter.request.key: letter for letter in _letters(folder) if letter.state == "open"}
@@ -53,14 +56,13 @@ def newest_call(folder: Path, events: Sequence[Event], *, is_owned: bool) -> Cal
     if chosen is None:
         return None
     is_open = chosen in under_way
-    spends = [event.data for event in events if event.kind == "spend" and event.data.get("key") == chosen.name]
-    named = KEY.fullmatch(chosen.name)
+    spends = [data for data in readable_spends(events) if data["key"] == chosen.name]
+    role = chosen.name.rpartition("-")[2]
     letter = open_letters.get(chosen.name)
     last: Mapping[str, Any] = spends[-1] if spends else _answer(chosen)
     return CallFacts(
-        key=chosen.name, role=named[1] if named else "",
-        state="done" if not is_open else "under way" if is_owned else "interrupted",
-        backend="external" if letter else str(last.get("backend", "")), model=str(last.get("model", "")),
+        key=chosen.name, role=role, state="done" if not is_open else "under way" if is_owned else "interrupted",
+        backend=str(last.get("backend") or backends.get(role, "")), model=str(last.get("model", "")),
         since_s=_asked_s(chosen) if is_open else _ended_s(chosen),
         tokens=sum(each["usage"]["input_tokens"] + each["usage"]["output_tokens"] for each in spends),
         lines=_letter_lines(letter) if letter else last_lines(chosen, is_open=is_open),

@@ -83,7 +83,7 @@ def _status(run: str, folder: Path, events: Sequence[Event]) -> RunStatus:
     opened = _data(events, "opened")
     winner = str(_data(events, "synthesized").get("winner", ""))
     steps = step_rows(folder, is_owned=owner is not None)
-    call = newest_call(folder, events, is_owned=owner is not None)
+    call = newest_call(folder, events, backends=_backends(opened, steering), is_owned=owner is not None)
     state = _state(events, steering, owner=owner, dead=last_owner(folder))
     leases = [row for row in lease_rows(lease_dir()) if row["owner"]["run"] == folder.name]
     certified = _stamp(folder, "certify")
@@ -98,6 +98,13 @@ def _status(run: str, folder: Path, events: Sequence[Event]) -> RunStatus:
         eta=_eta(events, rows, steering, state=state, certified=certified),
         waits=tuple(_waits(folder, steering, leases=leases)), holds=tuple(held_lines(steering)),
     )  # fmt: skip
+
+
+def _backends(opened: Mapping[str, Any], steering: SteeringState) -> dict[str, str]:
+    """Who plays each role: as declared, then as people asked."""
+    declared = opened.get("agents")
+    seated = {role: str(name) for role, name in declared.items()} if isinstance(declared, Mapping) else {}
+    return seated | {role: fields["backend"] for role, fields in steering.roles.items()}
 
 
 def _state(events: Sequence[Event], steering: SteeringState, *, owner: Owner | None, dead: Owner | None) -> RunState:

@@ -62,7 +62,7 @@ class SpentInAll:
 def spent_rows(events: Sequence[Event]) -> tuple[SpentBy, ...]:
     """What agents spent, by round, role and model, in the order of the rounds. A call's key names its round."""
     groups: dict[tuple[int, str, str], list[Any]] = {}
-    for data in _spends(events):
+    for data in readable_spends(events):
         named = re.match(r"[rp](\d+)", data["key"])
         key = (int(named[1]) if named else 0, data["role"], data["model"])
         groups.setdefault(key, []).append(data)
@@ -93,7 +93,7 @@ def spent_by_role(rows: Sequence[SpentBy]) -> tuple[SpentByRole, ...]:
 
 def spent_in_all(events: Sequence[Event], rows: Sequence[RoundRow]) -> SpentInAll:
     """Sums over the journal."""
-    spends = _spends(events)
+    spends = readable_spends(events)
     return SpentInAll(
         tokens=sum(_tokens(data) for data in spends), usd=sum(data["usd"] or 0.0 for data in spends),
         unpriced_tokens=sum(_tokens(data) for data in spends if data["usd"] is None),
@@ -101,7 +101,7 @@ def spent_in_all(events: Sequence[Event], rows: Sequence[RoundRow]) -> SpentInAl
     )  # fmt: skip
 
 
-def _spends(events: Sequence[Event]) -> list[Mapping[str, Any]]:
+def readable_spends(events: Sequence[Event]) -> list[Mapping[str, Any]]:
     """Those that can be read."""
     return [event.data for event in events if event.kind == "spend" and _is_spend(event.data)]
 
