@@ -276,6 +276,18 @@ def test_of_several_runs_the_one_that_is_alive_is_meant(project: Project) -> Non
     assert code == 2 and "steer: 'tiny_cpu' means 2 runs" in error
 
 
+def test_another_runs_damaged_journal_is_in_nobodys_way(project: Project) -> None:
+    project.make("broken_cpu-ffff")
+    path = project.folder("broken_cpu-ffff") / "journal.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"opened", b"opaned"))
+    assert project.run("steer", "tiny_cpu", "pause")[0] == 0
+    assert project.run("status", "tiny_cpu")[0] == 0
+    code, _, error = project.run("steer", "broken_cpu", "pause")
+    assert code == 5 and "broken_cpu-ffff/journal.jsonl is damaged at line 1" in error
+    code, out, _ = project.run("status", "broken_cpu")
+    assert code == 0 and "is damaged at line 1" in out, "status says what is wrong with it"
+
+
 def test_a_project_without_a_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["backlog", "list", "--dir", str(tmp_path)]) == 2
     assert f"backlog: no run here\n  there is none in {tmp_path / '.vibeserve' / 'runs'}" in capsys.readouterr().err

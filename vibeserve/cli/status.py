@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from vibeserve.arguments import VerbParser
 from vibeserve.cli.output import write, write_json
-from vibeserve.cli.runs import find_run
+from vibeserve.cli.runs import find_any_run
 from vibeserve.errors import SpecError
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ def _statuses(name: str, *, project: Path) -> list[RunStatus]:
     from vibeserve.status import read_status, run_statuses
 
     state = state_dir(project)
-    return [read_status(find_run("status", name, project=project).folder, state=state)] if name else run_statuses(state)
+    if not name:
+        return run_statuses(state)
+    return [read_status(find_any_run("status", name, project=project).folder, state=state)]
 
 
 def _document(statuses: Sequence[RunStatus]) -> object:
@@ -87,7 +89,7 @@ def _watch(name: str, *, project: Path, is_json: bool) -> int:
     if is_json or not sys.stdout.isatty():
         what = "--watch draws on a terminal" if not is_json else "--watch and --json do not go together"
         raise SpecError(f"status: {what}", hint="vibeserve status RUN --json, as often as you like")
-    folder = find_run("status", name, project=project).folder
+    folder = find_any_run("status", name, project=project).folder
     watching = Watching(find=lambda: folder, state=state_dir(project))
     with LiveProgress(view=watching).shown():
         while (status := watching.look()) is None or status.state is not RunState.FINISHED:
