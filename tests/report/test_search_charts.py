@@ -141,6 +141,8 @@ def test_a_profile_is_drawn_from_rows_whatever_measured_them() -> None:
     assert "attention, the incumbent: 90.0%; without it at most 10x" in figure
     assert "attention 70% to 90%; queue 30% to 0%" in figure
     assert profile_bars(before, []) == "" == profile_bars([], after)
+    page = render_report(sample_manifest(), profile=(before, after))
+    assert "attention, the incumbent: 90.0%" in page and "attention" not in render_report(sample_manifest())
 
 
 def test_cost_is_told_by_round_and_role(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def test_the_verb_prints_them(capsys: pytest.CaptureFixture[str]) -> None:
         ("reference", {"faults": ["one"]}, "step"),
         ("round 12", {"outcome": "accepted", "ratio": 1.5, "ci_low": 1.4, "ci_high": 1.6}, "round"),
         ("measure", {}, "measure"),
+        ("profile", {}, "profile"),
         ("audit", {"busy_s": 2.0}, "audit"),
         ("lease", {"device": "cpu"}, "lease"),
         ("control", {"number": 1, "command": "pause", "is_refused": False}, "control"),
@@ -83,7 +84,7 @@ def test_an_events_kind_follows_from_where_it_comes_from(stage: str, facts: dict
 def test_every_kind_has_its_case_above() -> None:
     kinds = {event.__dataclass_fields__["kind"].default for event in EVENTS}
     assert kinds == {
-        "plan", "step", "round", "measure", "audit", "lease", "control", "inbox", "agent", "variant", "note"
+        "plan", "step", "round", "measure", "profile", "audit", "lease", "control", "inbox", "agent", "variant", "note"
     }  # fmt: skip
 
 

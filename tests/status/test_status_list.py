@@ -134,6 +134,14 @@ def test_device_leases_are_shown(
         ("opened", {"target": "mine"}, "run started"),
         ("tier", "B", "wall chosen (tier B)"),
         ("round", {"record": {"number": 2, "outcome": "rejected"}}, "round 2 ended: rejected"),
+        (
+            "round", {"record": {"number": 4, "outcome": "rejected"}, "step": {"parent": "r01a1"}},
+            "round 4 upon r01a1 ended: rejected",
+        ),
+        (
+            "move", {"number": 2, "why": "branches r00a1, r01a1", "rounds": [{}, {}]},
+            "move 2: branches r00a1, r01a1, 2 rounds planned",
+        ),
         ("search_ended", {"why": "budget: 3 s are left"}, "search ended: budget: 3 s are left"),
         ("synthesized", {"winner": "r00a1"}, "winner chosen: r00a1"),
         ("certified", {"passed": False, "accuracy": {}}, "certification ended: not passed"),

@@ -81,6 +81,13 @@ class MeasureEvent(RunEvent):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProfileEvent(RunEvent):
+    """What a profile of a candidate showed first."""
+
+    kind: Literal["profile"] = "profile"
+
+
+@dataclass(frozen=True, kw_only=True)
 class AuditEvent(RunEvent):
     """An audit of the running server."""
 
@@ -141,12 +148,12 @@ class NoteEvent(RunEvent):
 
 STEPS = ("weights", "reference", "baselines", "synthesize", "certify", "package")
 OF_STAGE: dict[str, type[RunEvent]] = {
-    "plan": PlanEvent, "measure": MeasureEvent, "audit": AuditEvent, "lease": LeaseEvent, "control": ControlEvent,
-    "inbox": InboxEvent, **dict.fromkeys(STEPS, StepEvent),
+    "plan": PlanEvent, "measure": MeasureEvent, "profile": ProfileEvent, "audit": AuditEvent, "lease": LeaseEvent,
+    "control": ControlEvent, "inbox": InboxEvent, **dict.fromkeys(STEPS, StepEvent),
 }  # fmt: skip
 EVENTS: tuple[type[RunEvent], ...] = (
-    PlanEvent, StepEvent, RoundEvent, MeasureEvent, AuditEvent, LeaseEvent, ControlEvent, InboxEvent, AgentEvent,
-    VariantEvent, NoteEvent,
+    PlanEvent, StepEvent, RoundEvent, MeasureEvent, ProfileEvent, AuditEvent, LeaseEvent, ControlEvent, InboxEvent,
+    AgentEvent, VariantEvent, NoteEvent,
 )  # fmt: skip
 """every kind"""
 

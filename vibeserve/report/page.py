@@ -14,7 +14,7 @@ from vibeserve.journal import Event
 from vibeserve.planning import calibration_text
 from vibeserve.report import charts, markdown, search_charts, svg
 from vibeserve.report.history import History, history_of
-from vibeserve.report.profile import profile_bars
+from vibeserve.report.profile import ProfileRow, profile_bars
 from vibeserve.status import RoundRow
 
 if TYPE_CHECKING:
@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 TEMPLATE = "report.html.j2"
 
 
-def render_report(manifest: Manifest, *, events: Sequence[Event] = ()) -> str:
+def render_report(
+    manifest: Manifest, *, events: Sequence[Event] = (),
+    profile: tuple[Sequence[ProfileRow], Sequence[ProfileRow]] = ((), ()),
+) -> str:  # fmt: skip
     """The page as HTML text. It loads nothing: no script, font or picture from elsewhere. Same manifest and journal,
     same bytes.
 
     `events`: of the run's journal, for what the manifest does not hold: where rounds started from, what each cost.
+    `profile`: rows of the seed and of the winner, where a profiler measured more than the rounds' spans.
     """
     from markupsafe import Markup
 
@@ -36,8 +40,10 @@ def render_report(manifest: Manifest, *, events: Sequence[Event] = ()) -> str:
     figures = {
         "baselines": charts.baseline_bars(headline, manifest.goals) if headline else "",
         "roofline": charts.roofline_bars(headline) if headline else "",
-        **_search_figures(history, is_scored=manifest.calibration is not None),
-    }
+        **_search_figures(
+            history, profile=profile if all(profile) else history.profile, is_scored=manifest.calibration is not None
+        ),
+    }  # fmt: skip
     curves = [(name, charts.latency_throughput(manifest.metrics, name)) for name in charts.LATENCIES]
     return (
         environment()
@@ -58,12 +64,14 @@ def render_report(manifest: Manifest, *, events: Sequence[Event] = ()) -> str:
     )
 
 
-def _search_figures(history: History, *, is_scored: bool) -> dict[str, str]:
+def _search_figures(
+    history: History, *, profile: tuple[Sequence[ProfileRow], Sequence[ProfileRow]], is_scored: bool
+) -> dict[str, str]:
     """`is_scored`: the clock was a real one, so that a measured ratio says something of a forecast."""
     rows, nodes = history.rows, history.nodes
     return {
         "rounds": search_charts.trajectory(rows, nodes), "graph": search_charts.graph(rows, nodes),
-        "forecasts": search_charts.forecasts(rows) if is_scored else "", "profile": profile_bars(*history.profile),
+        "forecasts": search_charts.forecasts(rows) if is_scored else "", "profile": profile_bars(*profile),
         "seconds": search_charts.seconds_by_round(rows),
         "tokens": search_charts.tokens_by_round(rows, history.spent, roles=[each.role for each in history.roles]),
     }  # fmt: skip
