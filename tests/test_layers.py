@@ -30,7 +30,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("golden", "steered"),
     ("certification",),
     ("synthesis", "reverification"),
-    ("recordings",),
+    ("recordings", "status"),
     ("artifact", "report"),
     ("build", "comparison", "initialise", "exploits"),
     ("sweeps", "loopback"),

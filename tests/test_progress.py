@@ -29,7 +29,9 @@ def test_json_lines_carry_the_facts() -> None:
     (line,) = stream.getvalue().splitlines()
     document = json.loads(line)
     assert document.pop("at_s") >= 0
-    assert document == {"stage": "weights", "text": "ran in 1.0 s", "state": "ran", "seconds": 1.0}
+    assert document == {
+        "schema_version": 1, "kind": "step", "stage": "weights", "text": "ran in 1.0 s", "state": "ran", "seconds": 1.0
+    }  # fmt: skip
 
 
 def test_the_way_of_telling_follows_the_flag_and_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

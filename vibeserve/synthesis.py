@@ -20,6 +20,7 @@ from vibeserve.planning import scored, scored_text
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.rounds import Checkpoint, RoundResult, Team, commit, expected_factor, run_round, tried_folder
 from vibeserve.rounds.profiling import profiled_checkpoint, with_profile
+from vibeserve.rounds.telling import proposal_facts, round_facts
 from vibeserve.seeds import Seed
 from vibeserve.skills import TargetFacts, applicable
 from vibeserve.spec import ClockKind
@@ -169,7 +170,7 @@ def _one_round(
         keep_round(team, search, journal, RoundResult(record=record))
         return ""
     text = f"{proposal.title}: {proposal.hypothesis}; forecast x{proposal.forecast_ratio:g}"
-    team.progress.event(f"round {number}", text)
+    team.progress.event(f"round {number}", text, **proposal_facts(proposal))
     team.pins = dict(state.pins)
     result = run_round(
         team, proposal, number=number, incumbent=search.incumbent, state=state, seed_floor=search.noise_floor,
@@ -305,7 +306,7 @@ def keep_round(team: Team, search: Search, journal: Journal, result: RoundResult
     record = result.record
     is_fake = team.bench.plan.spec.evaluation.clock is ClockKind.fake
     text = f"{record.outcome.value}: {record.reason}{' (fake clock)' if is_fake else ''}"
-    team.progress.event(f"round {record.number}", text, seconds=round(record.seconds, 1))
+    team.progress.event(f"round {record.number}", text, **round_facts(record))
     forecast = scored(record)
     if forecast is not None:
         team.progress.event(f"round {record.number}", scored_text(forecast))

@@ -19,6 +19,6 @@ def test_the_command_never_changes_the_artifact(
     (packaged.path / "report.html").write_text("older template")
     written = write_report(packaged.path)
     assert written == packaged.path.parent / f"{packaged.path.name}.report.html"
-    assert written.read_text() == render_report(packaged.manifest)
+    assert written.read_text() == render_report(packaged.manifest), "the sample's journal holds no round"
     assert write_report(packaged.path, output=tmp_path / "r.html").is_file()
     assert [item.file for item in verify_bytes(packaged.path)] == ["report.html"]

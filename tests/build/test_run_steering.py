@@ -12,8 +12,9 @@ import pytest
 
 from vibeserve.agents.language import LanguagePlanner
 from vibeserve.agents.playbook import PlaybookPlanner
+from vibeserve.build.graph import StepResult
 from vibeserve.build.runs import Run
-from vibeserve.build.steps import Bodies
+from vibeserve.build.steps import Bodies, make_steps
 from vibeserve.build.target import describe
 from vibeserve.config import compose_spec
 from vibeserve.control import CONTROL, Phase, Site, submit
@@ -97,6 +98,25 @@ def test_steps_look_at_requests_before_they_certify_and_package(run: Run) -> Non
     Bodies(run)._safe_point()
     assert looked_at(run, is_ended=True) == ["n1 is kept", "the search has ended: its winner is being certified"]
     assert [event.data["phase"] for event in run.journal.events("control")] == ["certification"] * 2
+
+
+def test_a_pause_holds_before_a_step_that_comes_ahead_of_the_search(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    done: list[str] = []
+    for name in ("weights", "reference", "baselines"):
+        monkeypatch.setattr(Bodies, name, lambda self, context: done.append(context.name) or StepResult(document={}))
+    monkeypatch.setattr(run.steering, "_sleep", lambda seconds: (done.append("asleep"), ask(run, "resume")))
+    steps = {step.name: step for step in make_steps(run)}
+    ask(run, "budget", rounds=9)
+    for name in ("weights", "reference", "baselines"):
+        context: Any = SimpleNamespace(name=name)
+        if name == "reference":
+            ask(run, "pause")
+        steps[name].body(context)
+    assert done == ["weights", "asleep", "reference", "baselines"]
+    told = [(event.data["command"], event.data["phase"]) for event in run.journal.events("control")]
+    assert told == [("pause", "build"), ("resume", "build")], "a budget speaks of the search, and waits for it"
 
 
 def test_a_summary_says_how_good_forecasts_were_and_that_people_stepped_in() -> None:

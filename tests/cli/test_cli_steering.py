@@ -18,7 +18,6 @@ from loop_fakes import LIMIT, Library, facts
 from steering_rig import DOCUMENT
 
 from vibeserve.agents.schemas import proposal_of
-from vibeserve.artifact.status import run_statuses
 from vibeserve.cli.main import main
 from vibeserve.control import CONTROL, Phase, Site, Steering, handled_of
 from vibeserve.control.offer import announce, offer_of
@@ -28,6 +27,7 @@ from vibeserve.planning import PlanningBook, backlog_of, memory_of
 from vibeserve.progress import QuietProgress
 from vibeserve.skills import load_scaffold
 from vibeserve.spec import Spec
+from vibeserve.status import head_line, run_statuses
 
 RUN = "tiny_cpu-0123456789abcdef"
 
@@ -133,7 +133,7 @@ def test_with_an_owner_it_says_who_carries_it_out_and_when(project: Project) -> 
     with project.owned():
         _, out, _ = project.run("steer", RUN, "pause")
         code, document, _ = project.run("steer", RUN, "resume", "--json")
-    assert f"pid {os.getpid()} carries it out at its next safe point: before a proposal, between attempts of a" in out
+    assert f"pid {os.getpid()} carries it out at its next safe point: before a step of the build or a proposal" in out
     assert code == 0 and json.loads(document) == {
         "schema_version": 1, "run": RUN, "number": 2, "command": "resume", "state": "waiting", "arguments": {},
         "owner_pid": os.getpid(),
@@ -241,7 +241,7 @@ def test_the_list_tells_what_was_asked_and_what_holds(project: Project) -> None:
 def test_status_shows_a_pause(project: Project) -> None:
     def states() -> list[tuple[str, str]]:
         (status,) = run_statuses(project.root / ".vibeserve")
-        return [(status.state, status.line(now_s=status.last_at_s))]
+        return [(status.state.value, head_line(status, now_s=status.last_at_s))]
 
     steering_event = {
         "schema_version": 1, "number": 1, "command": "pause", "arguments": {}, "who": "person", "at_s": 0.0,
@@ -274,6 +274,18 @@ def test_of_several_runs_the_one_that_is_alive_is_meant(project: Project) -> Non
     project.make("tiny_cpu-fedc")
     code, _, error = project.run("steer", "tiny_cpu", "pause")
     assert code == 2 and "steer: 'tiny_cpu' means 2 runs" in error
+
+
+def test_another_runs_damaged_journal_is_in_nobodys_way(project: Project) -> None:
+    project.make("broken_cpu-ffff")
+    path = project.folder("broken_cpu-ffff") / "journal.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"opened", b"opaned"))
+    assert project.run("steer", "tiny_cpu", "pause")[0] == 0
+    assert project.run("status", "tiny_cpu")[0] == 0
+    code, _, error = project.run("steer", "broken_cpu", "pause")
+    assert code == 5 and "broken_cpu-ffff/journal.jsonl is damaged at line 1" in error
+    code, out, _ = project.run("status", "broken_cpu")
+    assert code == 0 and "is damaged at line 1" in out, "status says what is wrong with it"
 
 
 def test_a_project_without_a_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,8 +14,10 @@ import pytest
 import yaml
 from ci_steps import github_jobs
 from e2e_project import COMMAND_TIMEOUT_S, Project, kill_group
+from jsonschema import Draft202012Validator
 
 from vibeserve.artifact.manifest import read_manifest
+from vibeserve.cli.document_schemas import events_schema, status_schema
 from vibeserve.cli.main import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * COMMAND_TIMEOUT_S)]
@@ -98,9 +100,26 @@ def test_the_same_command_again_is_up_to_date(finished: Project) -> None:
     assert [(event["stage"], event["state"]) for event in events if "state" in event] == [
         (step, "up to date") for step in STEPS
     ]
-    assert summary["artifact"] == f"artifacts/tiny_cpu/{finished.artifact.name}"
+    validator = Draft202012Validator(events_schema())
+    assert [error.message for line in (*events, summary) for error in validator.iter_errors(line)] == []
+    assert summary["kind"] == "result" and summary["artifact"] == f"artifacts/tiny_cpu/{finished.artifact.name}"
     assert summary["manifest"]["status"] == "certified"
     assert len(finished.events("round")) == rounds
+
+
+def test_status_says_what_the_run_did(finished: Project) -> None:
+    done = finished.command("status", "tiny_cpu", "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert [error.message for error in Draft202012Validator(status_schema()).iter_errors(document)] == []
+    (run,) = document["runs"]
+    assert (run["state"], run["target"], run["headline"]) == ("finished", "tiny_cpu", "output_throughput")
+    assert [step["state"] for step in run["steps"]] == ["done"] * len(STEPS)
+    assert [(row["outcome"], row["parent"]) for row in run["rounds"]] == [
+        ("baseline", None), ("accepted", 0), ("accepted", 1)
+    ]  # fmt: skip
+    assert [node["round"] for node in run["incumbent"]["chain"]] == [0, 1, 2] and run["incumbent"]["ratio"] > 1
+    assert run["eta"] is None and run["spent_in_all"]["device_s"] > 0
 
 
 def test_an_override_makes_another_plan(finished: Project) -> None:

@@ -24,13 +24,6 @@ def serve(argv: list[str]) -> int:
     return main(argv)
 
 
-def status(argv: list[str]) -> int:
-    """`vibeserve status`."""
-    from vibeserve.artifact.status import main
-
-    return main(argv)
-
-
 def report(argv: list[str]) -> int:
     """`vibeserve report PATH`."""
     from vibeserve.artifact.page import main

@@ -26,7 +26,7 @@ from vibeserve.core.documents import (
     write_text_atomic,
 )
 from vibeserve.core.manifest import Golden, Manifest, RoundRecord
-from vibeserve.journal import Journal
+from vibeserve.journal import Journal, read_events
 from vibeserve.modalities.copies import copy_contract
 
 VERDICT_NAME = "VERDICT.md"
@@ -134,7 +134,7 @@ def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Ma
         digests=contents.manifest.digests | packaged_digests(root),
     )
     write_manifest(root / "manifest.json", manifest)
-    write_text_atomic(root / "report.html", render_report(manifest))
+    write_text_atomic(root / "report.html", render_report(manifest, events=read_events(root / "journal.jsonl")))
     seeds = contents.golden.seeds if contents.golden is not None else {}
     write_text_atomic(root / VERDICT_NAME, render_verdict(manifest, seeds=seeds))
     return manifest

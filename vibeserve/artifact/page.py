@@ -11,9 +11,11 @@ from vibeserve.arguments import VerbParser, new_file
 from vibeserve.artifact.manifest import read_manifest
 from vibeserve.artifact.open import read_golden_seeds, resolve_artifact
 from vibeserve.core.documents import write_text_atomic
+from vibeserve.core.manifest import Manifest
+from vibeserve.journal import read_events
 from vibeserve.report import render_report, render_verdict
 
-PAGE = "report.html"
+PAGE, JOURNAL = "report.html", "journal.jsonl"
 
 
 def main(argv: Sequence[str]) -> int:
@@ -47,13 +49,19 @@ def _print_verdict(artifact: Path, *, is_json: bool) -> int:
     return 0
 
 
+def page_of(artifact: Path, manifest: Manifest) -> str:
+    """The page of `manifest` beside the artifact's own journal. JournalError where that is damaged."""
+    journal = artifact / JOURNAL
+    return render_report(manifest, events=read_events(journal) if journal.is_file() else ())
+
+
 def write_report(artifact: Path, *, output: Path | None = None) -> Path:
     """Render the page; returns where it is.
 
     An artifact's own files never change, so a page that would differ from the packaged one (another version of the
     template) is written beside the artifact.
     """
-    page = render_report(read_manifest(artifact))
+    page = page_of(artifact, read_manifest(artifact))
     packaged = artifact / PAGE
     if output is None and packaged.is_file() and packaged.read_text(encoding="utf-8") == page:
         return packaged

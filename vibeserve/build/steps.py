@@ -76,7 +76,19 @@ def make_steps(run: Run) -> list[Step]:
             outputs=(artifact,), help="write the artifact",
         ),
     ]  # fmt: skip
-    return [replace(step, body=_leased(run.lease, step.body)) for step in steps]
+    return [replace(step, body=_steered(run, step, _leased(run.lease, step.body))) for step in steps]
+
+
+def _steered(run: Run, step: Step, body: Callable[[StepContext], StepResult]) -> Callable[[StepContext], StepResult]:
+    """`body` behind a safe point, ahead of the search; the later steps have theirs where they begin."""
+    if step.name in ("certify", "package"):
+        return body
+
+    def after_safe_point(context: StepContext) -> StepResult:
+        run.steering.safe_point(Site(phase=Phase.BUILD, round=0))
+        return body(context)
+
+    return after_safe_point
 
 
 def _leased(lease: Lease, body: Callable[[StepContext], StepResult]) -> Callable[[StepContext], StepResult]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from vibeserve.artifact import read_manifest, verify_bytes
 from vibeserve.baselines.presence import goal_texts, with_presence
@@ -33,7 +33,7 @@ from vibeserve.plan.unmeasured import compile_unmeasured
 from vibeserve.planning import calibration_text
 from vibeserve.progress import Progress
 from vibeserve.skills import load_skills
-from vibeserve.spec import Spec
+from vibeserve.spec import ROLES, Spec, resolve_role
 
 
 class Hold(Protocol):
@@ -54,6 +54,8 @@ class RunSummary:
     search: tuple[str, ...] = ()
     """what is unusual about the search: no round tried, or a baseline that is the winner itself"""
     schema_version: int = 1
+    kind: Literal["result"] = "result"
+    """of the last line of `--json`, among the events"""
 
     def __str__(self) -> str:
         cost = [] if self.cost is None else [f"cost        {self.cost}"]
@@ -122,7 +124,12 @@ def _journal_start(journal: Journal, plan: Plan, *, facts: HardwareFacts, lease:
     if opened is None:
         found = read_bandwidth(plan, facts=facts, lease=lease)
         reading = {"bandwidth_gb_s": found.gb_s, "is_bandwidth_disturbed": found.is_disturbed}
-        journal.append("opened", {"target": plan.target, "plan_id": plan.plan_id, **reading})
+        about = {
+            "budget": {"rounds": spec.budget.rounds, "wall_s": spec.budget.wall_s},
+            "headline": spec.goals[0].metric if spec.goals else "",
+            "agents": {role: resolve_role(spec.agents, role).backend for role in ROLES},
+        }  # fmt: skip
+        journal.append("opened", {"target": plan.target, "plan_id": plan.plan_id, **reading, **about})
     else:
         is_disturbed = bool(opened.data.get("is_bandwidth_disturbed", False))
         found = Bandwidth(gb_s=float(opened.data["bandwidth_gb_s"]), is_disturbed=is_disturbed)

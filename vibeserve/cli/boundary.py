@@ -5,11 +5,35 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 from vibeserve.cli.storage import storage_error
 from vibeserve.errors import VibeServeError
 
 INTERRUPTED = 130
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorFacts:
+    """What went wrong."""
+
+    error_class: str
+    exit_code: int
+    message: str
+    problems: tuple[str, ...]
+    """of a spec: every fault that was found"""
+    next: str
+    """the next step; empty where there is none to name"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorDocument:
+    """Document: what a verb with --json prints instead of its own, and a build as its last line."""
+
+    schema_version: int = 1
+    kind: Literal["error"] = "error"
+    error: ErrorFacts
 
 
 def within_boundary(command: Callable[[list[str]], int], argv: list[str]) -> int:
@@ -48,14 +72,11 @@ def _after_interrupt(argv: list[str]) -> str:
 
 
 def error_document(error: VibeServeError) -> dict[str, object]:
-    """The error as data: class, exit code, message, and for specs the problems and the next step."""
-    return {
-        "schema_version": 1,
-        "error": {
-            "class": type(error).__name__,
-            "exit_code": error.exit_code,
-            "message": str(error),
-            "problems": list(getattr(error, "problems", ())),
-            "next": getattr(error, "hint", ""),
-        },
-    }
+    """The error as data (`ErrorDocument`)."""
+    facts = ErrorFacts(
+        error_class=type(error).__name__, exit_code=error.exit_code, message=str(error),
+        problems=tuple(getattr(error, "problems", ())), next=getattr(error, "hint", ""),
+    )  # fmt: skip
+    data = {"class" if name == "error_class" else name: value for name, value in vars(facts).items()}
+    document = ErrorDocument(error=facts)
+    return {"schema_version": document.schema_version, "kind": document.kind, "error": data}

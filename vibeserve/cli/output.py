@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from vibeserve.core.tables import aligned
 from vibeserve.errors import SpecError
 
 
@@ -24,10 +25,8 @@ def write_json(document: Any) -> None:
 
 def write_table(rows: Sequence[Sequence[str]]) -> None:
     """Rows with aligned columns; the first row is the heading."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        write("  ".join(cells).rstrip())
+    for line in aligned(rows):
+        write(line)
 
 
 def unknown_verb_error(word: str) -> SpecError:

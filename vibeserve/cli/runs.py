@@ -29,6 +29,8 @@ class RunHere:
     events: Sequence[Event]
     owner: Owner | None
     """None where no living process carries it out"""
+    fault: str = ""
+    """of a journal that is damaged; it then has no events here"""
 
     def has(self, kind: str) -> bool:
         return any(event.kind == kind for event in self.events)
@@ -82,7 +84,18 @@ def author(arguments: argparse.Namespace) -> str:
 
 def find_run(verb: str, name: str, *, project: Path | None) -> RunHere:
     """The run that `name` means: its folder's name, its target's, or the beginning of either; without a name the only
-    one that a process carries out, else the only one that is not finished. SpecError lists the runs."""
+    one that a process carries out, else the only one that is not finished. SpecError lists the runs, JournalError says
+    that the journal of the one that is meant is damaged."""
+    from vibeserve.journal import JournalError
+
+    run = find_any_run(verb, name, project=project)
+    if run.fault:
+        raise JournalError(run.fault)
+    return run
+
+
+def find_any_run(verb: str, name: str, *, project: Path | None) -> RunHere:
+    """The same, damaged or not."""
     from vibeserve.config.targets import project_root
     from vibeserve.core.paths import state_dir
 
@@ -103,8 +116,13 @@ def find_run(verb: str, name: str, *, project: Path | None) -> RunHere:
 
 
 def _read(path: Path) -> RunHere:
-    from vibeserve.journal import read_events
+    from vibeserve.journal import JournalError, read_events
     from vibeserve.lease import living_owner
 
-    folder = path.parent
-    return RunHere(name=folder.name, folder=folder, events=read_events(path), owner=living_owner(folder))
+    folder, fault = path.parent, ""
+    events: Sequence[Event] = ()
+    try:
+        events = read_events(path)
+    except JournalError as error:
+        fault = str(error)
+    return RunHere(name=folder.name, folder=folder, events=events, owner=living_owner(folder), fault=fault)

@@ -16,6 +16,8 @@ NAMES: dict[str, str] = {
     "manifest": "`manifest.json` of an artifact, and `verify --json`",
     "mailbox-request": "`request.json` of a mailbox (agents=external)",
     "mailbox-result": "`result.json` that answers it",
+    "events": "a line of `vibeserve +target=NAME --json`",
+    "status": "`vibeserve status --json`",
 }
 """beside the groups, each of which is a name too"""
 
@@ -78,6 +80,10 @@ def _schema(name: str) -> dict[str, Any]:
 
         if f"{name}.json" in SCHEMA_FILES:
             return document_schema(SCHEMA_FILES[f"{name}.json"])
+    if name in ("events", "status"):
+        from vibeserve.cli.document_schemas import SCHEMAS
+
+        return SCHEMAS[name]()
     raise SpecError(unknown("schema", name, _known()), hint="vibeserve schema lists what each of them describes")
 
 

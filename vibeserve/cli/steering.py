@@ -26,7 +26,7 @@ ACTIONS = {
     "backend": "let another back end play a role from the next call on",
     "list": "requests so far, and what holds now",
 }
-SAFE_POINTS = "before a proposal, between attempts of a round, before certification"
+SAFE_POINTS = "before a step of the build or a proposal, between attempts of a round, before certification"
 MAX_PROPOSAL_BYTES = 128 * 1024
 CURRENT = "current"
 
@@ -250,15 +250,11 @@ def _refuse_wrong(run: RunHere, action: str, requested: dict[str, Any]) -> None:
 
 def _list(run: RunHere, arguments: argparse.Namespace) -> int:
     from vibeserve.control import CONTROL, handled_of, steering_of, told, waiting
+    from vibeserve.status import held_lines
 
     state, handled = steering_of(run.events), handled_of(run.events)
     waits = [request for request, _ in waiting(run.folder / CONTROL, handled=state.handled)]
-    holds = [
-        *([f"paused by {state.paused}"] if state.paused else []), *([state.stopped] if state.stopped else []),
-        *state.constraints.lines(), *(f"{name} is pinned to {value}" for name, value in state.pins.items()),
-        *(f"budget.{name}={value:g}" for name, value in state.budget.items()),
-        *(f"agents.{role}.backend={fields['backend']}" for role, fields in state.roles.items()),
-    ]  # fmt: skip
+    holds = held_lines(state)
     if arguments.is_json:
         rows = [{**vars(done), "state": "refused" if done.refused else "applied"} for done in handled]
         rows += [{**vars(request), "state": "waiting"} for request in waits]

@@ -9,7 +9,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("schema", "vibeserve.cli.schemas:main", "JSON Schema of targets and other files, for editors and programs"),
     ("plan", "vibeserve.cli.planning:main", "what a target would do and cost; spends nothing"),
     ("doctor", "vibeserve.cli.doctor:main", "what this machine offers, and what is missing"),
-    ("status", "vibeserve.artifact.commands:status", "how far the runs of this repository are"),
+    ("status", "vibeserve.cli.status:main", "how far runs are, what they found and cost; --watch: live"),
     ("inbox", "vibeserve.cli.inbox:main", "answer what a run asks of a person or another tool (agents=external)"),
     ("steer", "vibeserve.cli.steering:main", "pause, stop, constrain or change a run while it searches"),
     ("backlog", "vibeserve.cli.ideas:backlog", "ideas of a run: what was tried, parked or given up"),
@@ -25,7 +25,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
 """(verb, `module:function` with `function(argv: list[str]) -> int`, summary)"""
 
 USAGE = """\
-usage: vibeserve +target=NAME [GROUP=OPTION ...] [KEY=VALUE ...] [--json] [--require-goal]
+usage: vibeserve +target=NAME [GROUP=OPTION ...] [KEY=VALUE ...] [--json | --plain] [--require-goal]
        vibeserve -m +target=A,B [GROUP=X,Y ...]         every combination
        vibeserve VERB ...                               `vibeserve VERB --help`
 
@@ -38,6 +38,7 @@ options:
   -h, --help     this text
   --version      version of VibeServe
   --json         JSON instead of text (progress as JSON lines)
+  --plain        lines only, on a terminal too
   --require-goal exit 3 when the result is certified but a declared goal is missed
 
 exit codes: 0 done, 2 bad spec, 3 refused or not certified, 4 budget, 5 infrastructure, 130 interrupted

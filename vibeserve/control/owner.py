@@ -21,7 +21,7 @@ from vibeserve.control.effects import Desk, Effect, RequestRefusedError, SpentSo
 from vibeserve.control.offer import announce, offer_in, offer_of
 from vibeserve.control.proposals import persons_proposal
 from vibeserve.control.requests import CONTROL, Request, waiting
-from vibeserve.control.shapes import shape_problem, told
+from vibeserve.control.shapes import BEFORE_THE_SEARCH, shape_problem, told
 from vibeserve.control.site import Phase, Site
 from vibeserve.control.state import CONTROL_EVENT, Handled, SteeringState, steered_spec, steering_of
 from vibeserve.core.nouns import Proposal
@@ -83,7 +83,8 @@ class Steering:
         return bool(waiting(self.folder, handled=self.state.handled))
 
     def safe_point(self, site: Site) -> None:
-        """Handle what waits; while the run is paused, wait for more. A pause holds no device and uses up no time.
+        """Handle what waits, before the search only what does not speak of it; while the run is paused, wait for more.
+        A pause holds no device and uses up no time.
 
         KeyboardInterrupt, where no attempt is under way, when a SIGINT asked for an end.
         """
@@ -117,7 +118,8 @@ class Steering:
 
     def _handle_waiting(self, site: Site) -> None:
         for request, fault in waiting(self.folder, handled=self.state.handled):
-            self.handle(request, site, fault=fault)
+            if fault or site.phase is not Phase.BUILD or request.command in BEFORE_THE_SEARCH:
+                self.handle(request, site, fault=fault)
 
     def handle(self, request: Request, site: Site, *, fault: str = "") -> Handled:
         """Carry out one request, or refuse it, and journal which."""
@@ -133,7 +135,10 @@ class Steering:
         self.journal.append(CONTROL_EVENT, done)
         self.state.take(done)
         outcome = f"refused: {done.refused}" if done.refused else done.effect
-        self._progress.event("control", f"{done.number}: {told(done.command, done.arguments)}: {outcome}")
+        self._progress.event(
+            "control", f"{done.number}: {told(done.command, done.arguments)}: {outcome}", number=done.number,
+            command=done.command, is_refused=bool(done.refused),
+        )  # fmt: skip
         return done
 
     def _carry_out(self, request: Request, site: Site, *, fault: str) -> Effect:

@@ -76,6 +76,8 @@ PLANNING = ("backlog", "note")
 """commands that edit planning state: without an owner they are carried out at once"""
 AT_ANY_TIME = ("pause", "resume", *PLANNING)
 """commands that make sense after the search has ended, too"""
+BEFORE_THE_SEARCH = (*AT_ANY_TIME, "stop")
+"""commands that are carried out before it has begun; the others wait for it, because they speak of what it knows"""
 
 
 def fixed_names(names: Iterable[str]) -> list[str]:

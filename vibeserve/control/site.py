@@ -9,6 +9,8 @@ from vibeserve.agents import PlanningState
 
 
 class Phase(Enum):
+    BUILD = "build"
+    """before a step that comes ahead of the search"""
     PROPOSAL = "proposal"
     """before the next one"""
     ATTEMPT = "attempt"

@@ -31,7 +31,7 @@ class Handled:
     at_s: float
     """when it was asked"""
     phase: str
-    """where it was handled: proposal, attempt, certification or stopped"""
+    """where it was handled: build, proposal, attempt, certification or stopped"""
     round: int
     """the last finished one; between attempts the one under way"""
     effect: str = ""

@@ -25,7 +25,7 @@ def own_run(folder: Path, *, run: str, progress: Progress) -> Iterator[None]:
     """Hold the run whose state lies in `folder`. InfraError, with who and where, while another process holds it."""
     with _opened(folder) as descriptor:
         if not _locked(descriptor):
-            raise _held_error(run, _read_owner(folder))
+            raise _held_error(run, last_owner(folder))
         with _recorded(folder, run=run):
             yield
 
@@ -35,7 +35,7 @@ def await_run(folder: Path, *, run: str, progress: Progress, poll_s: float = POL
     """The same for a job of a sweep: waits, and says for whom, while another process holds the run."""
     with _opened(folder) as descriptor:
         if not _locked(descriptor):
-            who = _read_owner(folder) or "it has just started"
+            who = last_owner(folder) or "it has just started"
             progress.event("plan", f"another process carries out this very run: waiting for it ({who})")
             while not _locked(descriptor):
                 time.sleep(poll_s)
@@ -56,7 +56,7 @@ def own_free_run(folder: Path, *, run: str) -> Iterator[bool]:
 
 def living_owner(folder: Path) -> Owner | None:
     """Who carries out the run in `folder`; None when nobody is known to. One on another machine counts as alive."""
-    owner = _read_owner(folder)
+    owner = last_owner(folder)
     return None if owner is None or owner.is_gone else owner
 
 
@@ -83,7 +83,7 @@ def _locked(descriptor: int) -> bool:
 def _recorded(folder: Path, *, run: str) -> Iterator[None]:
     """Say who holds the run. InfraError where an owner on another machine left its record: a shared folder's lock may
     not reach there, so the record decides."""
-    before = _read_owner(folder)
+    before = last_owner(folder)
     if before is not None and before.is_elsewhere:
         raise _held_error(run, before, record=folder / _DOCUMENT)
     write_document(folder / _DOCUMENT, Owner.myself(run=run))
@@ -112,7 +112,8 @@ def _held_error(run: str, owner: Owner | None, *, record: Path | None = None) ->
     )
 
 
-def _read_owner(folder: Path) -> Owner | None:
+def last_owner(folder: Path) -> Owner | None:
+    """Who carries out the run in `folder`, or died while it did; None where the last one ended by itself."""
     from dacite import DaciteError
 
     try:

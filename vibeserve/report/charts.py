@@ -4,34 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vibeserve.core.manifest import GoalResult, MetricResult, RoundEntry
-from vibeserve.core.nouns import Outcome
+from vibeserve.core.manifest import GoalResult, MetricResult
 from vibeserve.report import svg
 
 WIDTH = 880.0
 LATENCIES = ("tpot_p50", "ttft_p50", "e2el_p50")
 THROUGHPUT = "output_throughput"
 NUM_SERIES_COLOURS = 7
-
-
-def ratio_by_round(rounds: Sequence[RoundEntry]) -> str:
-    """Cumulative ratio against round 0: a mark per round, the incumbent as a step line, intervals as whiskers."""
-    drawn = [entry for entry in rounds if entry.cumulative_ratio is not None]
-    if not drawn:
-        return ""
-    height, left, right, top, bottom = 300.0, 56.0, 16.0, 16.0, 44.0
-    low, high = svg.bounds([end for entry in drawn for end in _interval(entry)], include=[1.0])
-    y = svg.Scale(low=max(low, 0.05), high=high, start=height - bottom, end=top, is_log=high / max(low, 0.05) > 4)
-    x = svg.Scale(low=-0.5, high=max(entry.number for entry in rounds) + 0.5, start=left, end=WIDTH - right)
-    body = _grid_y(y, left=left, right=WIDTH - right, unit="x")
-    body.append(_incumbent_line(rounds, x, y))
-    level = 1.0
-    for entry in rounds:
-        body += _round_mark(entry, x(entry.number), y, level=level)
-        body.append(svg.text(x(entry.number), height - bottom + 18, str(entry.number), css="tick", anchor="middle"))
-        level = _level_after(entry, level)
-    body.append(svg.text((left + WIDTH - right) / 2, height - 6, "round", css="axis", anchor="middle"))
-    return svg.figure(WIDTH, height, body, label="Headline ratio against round 0, by round")
 
 
 def baseline_bars(metric: MetricResult, goals: Sequence[GoalResult]) -> str:
@@ -74,10 +53,11 @@ def baseline_bars(metric: MetricResult, goals: Sequence[GoalResult]) -> str:
 
 
 def latency_throughput(metrics: Sequence[MetricResult], latency: str) -> str:
-    """One curve per server over the loads: output throughput across, `latency` up. '' unless some load has both."""
+    """One curve per server over the loads: output throughput across, `latency` up. '' unless two loads have both: a
+    single one is in the tables."""
     series = _curves(metrics, latency)
     points = [point for curve in series.values() for _, *point in curve]
-    if not points:
+    if len({load for curve in series.values() for load, *_ in curve}) < 2:
         return ""
     height, left, right, top, bottom = 300.0, 64.0, 16.0, 16.0, 48.0
     x_low, x_high = svg.bounds([point[0] for point in points], include=[0.0])
@@ -128,46 +108,6 @@ def roofline_bars(metric: MetricResult) -> str:
 
 def _is_ratio_goal(goal: GoalResult, metric: MetricResult) -> bool:
     return goal.ratio is not None and (goal.metric, goal.load) == (metric.name, metric.load)
-
-
-def _interval(entry: RoundEntry) -> tuple[float, float]:
-    """Interval of the cumulative ratio: the headline's, scaled by what was accepted before."""
-    cumulative = entry.cumulative_ratio or 1.0
-    if entry.headline is None:
-        return cumulative, cumulative
-    factor = cumulative / entry.headline.ratio
-    return entry.headline.ci_low * factor, entry.headline.ci_high * factor
-
-
-def _level_after(entry: RoundEntry, level: float) -> float:
-    return entry.cumulative_ratio or level if entry.outcome is Outcome.ACCEPTED else level
-
-
-def _incumbent_line(rounds: Sequence[RoundEntry], x: svg.Scale, y: svg.Scale) -> str:
-    points: list[tuple[float, float]] = []
-    level = 1.0
-    for entry in rounds:
-        after = _level_after(entry, level)
-        points += [(x(entry.number - 0.5), y(level)), (x(entry.number), y(level)), (x(entry.number), y(after))]
-        level = after
-    points.append((x(rounds[-1].number + 0.5), y(level)))
-    return svg.polyline(points, css="incumbent")
-
-
-def _round_mark(entry: RoundEntry, x: float, y: svg.Scale, *, level: float) -> list[str]:
-    """Filled: accepted or round 0; hollow: measured and not accepted; cross: refused or never measured."""
-    name = entry.proposal.title if entry.proposal else "scaffold"
-    title = f"round {entry.number}: {name}: {entry.outcome.value}: {entry.reason}"
-    if entry.cumulative_ratio is None:
-        return [svg.cross(x, y(level), css="mark refused", title=title)]
-    at = y(entry.cumulative_ratio)
-    low, high = _interval(entry)
-    marks = [svg.line(x, y(low), x, y(high), css="whisker")] if high > low else []
-    if entry.refusals:
-        return [*marks, svg.cross(x, at, css="mark refused", title=title)]
-    is_kept = entry.outcome in (Outcome.ACCEPTED, Outcome.BASELINE)
-    label = [svg.text(x + 9, at - 7, f"{svg.number(entry.cumulative_ratio)}x", css="value")] if is_kept else []
-    return [*marks, svg.circle(x, at, css="mark kept" if is_kept else "mark fell", title=title), *label]
 
 
 def _curves(metrics: Sequence[MetricResult], latency: str) -> dict[str, list[tuple[str, float, float]]]:

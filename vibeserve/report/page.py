@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,12 @@ from vibeserve.core.environment import Environment as MachineEnvironment
 from vibeserve.core.manifest import BaselineValue, Manifest, MetricResult
 from vibeserve.core.nouns import RatioInterval
 from vibeserve.core.paths import data_dir
+from vibeserve.journal import Event
 from vibeserve.planning import calibration_text
-from vibeserve.report import charts, markdown, svg
+from vibeserve.report import charts, markdown, search_charts, svg
+from vibeserve.report.history import History, history_of
+from vibeserve.report.profile import ProfileRow, profile_bars
+from vibeserve.status import RoundRow
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -18,16 +23,27 @@ if TYPE_CHECKING:
 TEMPLATE = "report.html.j2"
 
 
-def render_report(manifest: Manifest) -> str:
-    """The page as HTML text. It loads nothing: no script, font or picture from elsewhere. Same manifest, same bytes."""
+def render_report(
+    manifest: Manifest, *, events: Sequence[Event] = (),
+    profile: tuple[Sequence[ProfileRow], Sequence[ProfileRow]] = ((), ()),
+) -> str:  # fmt: skip
+    """The page as HTML text. It loads nothing: no script, font or picture from elsewhere. Same manifest and journal,
+    same bytes.
+
+    `events`: of the run's journal, for what the manifest does not hold: where rounds started from, what each cost.
+    `profile`: rows of the seed and of the winner, where a profiler measured more than the rounds' spans.
+    """
     from markupsafe import Markup
 
     headline = manifest.headline()
+    history = history_of(manifest, events)
     figures = {
-        "rounds": charts.ratio_by_round(manifest.rounds),
         "baselines": charts.baseline_bars(headline, manifest.goals) if headline else "",
         "roofline": charts.roofline_bars(headline) if headline else "",
-    }
+        **_search_figures(
+            history, profile=profile if all(profile) else history.profile, is_scored=manifest.calibration is not None
+        ),
+    }  # fmt: skip
     curves = [(name, charts.latency_throughput(manifest.metrics, name)) for name in charts.LATENCIES]
     return (
         environment()
@@ -35,6 +51,7 @@ def render_report(manifest: Manifest) -> str:
         .render(
             manifest=manifest,
             headline=headline,
+            history=history,
             best=best_claim(headline),
             # the figures escape every text they take in
             figures={name: Markup(figure) for name, figure in figures.items()},
@@ -47,7 +64,20 @@ def render_report(manifest: Manifest) -> str:
     )
 
 
-def interval_text(interval: RatioInterval | BaselineValue | None) -> str:
+def _search_figures(
+    history: History, *, profile: tuple[Sequence[ProfileRow], Sequence[ProfileRow]], is_scored: bool
+) -> dict[str, str]:
+    """`is_scored`: the clock was a real one, so that a measured ratio says something of a forecast."""
+    rows, nodes = history.rows, history.nodes
+    return {
+        "rounds": search_charts.trajectory(rows, nodes), "graph": search_charts.graph(rows, nodes),
+        "forecasts": search_charts.forecasts(rows) if is_scored else "", "profile": profile_bars(*profile),
+        "seconds": search_charts.seconds_by_round(rows),
+        "tokens": search_charts.tokens_by_round(rows, history.spent, roles=[each.role for each in history.roles]),
+    }  # fmt: skip
+
+
+def interval_text(interval: RatioInterval | BaselineValue | RoundRow | None) -> str:
     """`1.62x [1.55, 1.70]`; a dash where nothing was measured."""
     if interval is None or interval.ratio is None:
         return "-"

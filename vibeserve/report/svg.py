@@ -88,10 +88,15 @@ def cross(x: float, y: float, *, css: str, title: str = "", size: float = 5.0) -
     return f'<path class="{css}" d="{path}">{_title(title)}</path>'
 
 
-def figure(width: float, height: float, body: Iterable[str], *, label: str) -> str:
-    """The `svg` element; `label` is what a screen reader says."""
+def path(data: str, *, css: str) -> str:
+    return f'<path class="{css}" d="{data}"/>'
+
+
+def figure(width: float, height: float, body: Iterable[str], *, label: str, description: str = "") -> str:
+    """The `svg` element; `label` is what a screen reader says, and `description` what is to be seen, in words."""
     size = f'viewBox="0 0 {px(width)} {px(height)}" style="max-width:{px(width)}px"'
-    head = f'<svg {size} role="img" aria-label="{escape(label)}">'
+    told = f"{label}: {description}" if description else label
+    head = f'<svg {size} role="img" aria-label="{escape(told)}">'
     return "\n".join([head, *body, "</svg>"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import time
@@ -12,12 +13,13 @@ import pytest
 
 from vibeserve.agents.ledger import Spend
 from vibeserve.agents.requests import AgentUsage
-from vibeserve.artifact.status import main, run_statuses
+from vibeserve.cli.status import main
 from vibeserve.core.paths import lease_dir
 from vibeserve.errors import SpecError
 from vibeserve.journal import Journal
-from vibeserve.lease import Device, DeviceLease
+from vibeserve.lease import Device, DeviceLease, own_run
 from vibeserve.progress import QuietProgress
+from vibeserve.status import head_line, run_statuses
 
 
 def test_runs_are_listed_with_their_last_event_newest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,9 +66,9 @@ def test_a_running_and_a_damaged_journal_are_shown(tmp_path: Path) -> None:
         assert run_statuses(tmp_path)[0].last_kind == "start"
     path = tmp_path / "a" / "journal.jsonl"
     path.write_bytes(path.read_bytes().replace(b"start", b"stars") + path.read_bytes())
-    assert "is damaged at line 1" in run_statuses(tmp_path)[0].line(now_s=0.0)
+    assert "is damaged at line 1" in head_line(run_statuses(tmp_path)[0], now_s=0.0)
     path.write_text("")
-    assert run_statuses(tmp_path)[0].line(now_s=0.0) == "a  stopped, no event yet"
+    assert head_line(run_statuses(tmp_path)[0], now_s=0.0) == "a  stopped, no event yet"
 
 
 HOLD = """
@@ -75,6 +77,7 @@ from pathlib import Path
 from vibeserve.journal import Journal
 from vibeserve.lease import own_run
 from vibeserve.progress import QuietProgress
+from vibeserve.status import head_line, run_statuses
 folder = Path(sys.argv[1])
 with own_run(folder, run="r", progress=QuietProgress()), Journal.open(folder / "journal.jsonl") as journal:
     journal.append("opened")
@@ -85,7 +88,7 @@ with own_run(folder, run="r", progress=QuietProgress()), Journal.open(folder / "
 
 def state_of(folder: Path) -> tuple[str, int | None]:
     (status,) = run_statuses(folder)
-    return status.state, status.owner.pid if status.owner else None
+    return status.state.value, status.owner.pid if status.owner else None
 
 
 def test_a_run_whose_process_is_gone_is_told_from_a_live_one(tmp_path: Path) -> None:
@@ -94,11 +97,17 @@ def test_a_run_whose_process_is_gone_is_told_from_a_live_one(tmp_path: Path) -> 
     try:
         assert process.stdout is not None and process.stdout.readline() == "open\n"
         assert state_of(tmp_path) == ("running", process.pid)
-        assert f"runs/one  running in pid {process.pid}, 1 events" in run_statuses(tmp_path)[0].line(now_s=time.time())
+        line = head_line(run_statuses(tmp_path)[0], now_s=time.time())
+        assert f"runs/one  running in pid {process.pid}, 1 events" in line
     finally:
         process.kill()
         process.communicate()
-    assert state_of(tmp_path) == ("stopped", None)
+    assert state_of(tmp_path) == ("dead", process.pid), "it was killed, and its document says by which host and pid"
+    dead = f"runs/one  dead (pid {process.pid} on {socket.gethostname()} is gone), 1 events"
+    assert dead in head_line(run_statuses(tmp_path)[0], now_s=time.time())
+    with own_run(folder, run="r", progress=QuietProgress()):
+        pass
+    assert state_of(tmp_path) == ("stopped", None), "the next one ended by itself"
     with Journal.open(folder / "journal.jsonl") as journal:
         journal.append("packaged", {"path": "x"})
         journal.append("tier", "A")
@@ -125,6 +134,14 @@ def test_device_leases_are_shown(
         ("opened", {"target": "mine"}, "run started"),
         ("tier", "B", "wall chosen (tier B)"),
         ("round", {"record": {"number": 2, "outcome": "rejected"}}, "round 2 ended: rejected"),
+        (
+            "round", {"record": {"number": 4, "outcome": "rejected"}, "step": {"parent": "r01a1"}},
+            "round 4 upon r01a1 ended: rejected",
+        ),
+        (
+            "move", {"number": 2, "why": "branches r00a1, r01a1", "rounds": [{}, {}]},
+            "move 2: branches r00a1, r01a1, 2 rounds planned",
+        ),
         ("search_ended", {"why": "budget: 3 s are left"}, "search ended: budget: 3 s are left"),
         ("synthesized", {"winner": "r00a1"}, "winner chosen: r00a1"),
         ("certified", {"passed": False, "accuracy": {}}, "certification ended: not passed"),
@@ -136,7 +153,7 @@ def test_the_last_event_is_told_in_words(kind: str, data: object, told: str, tmp
     with Journal.open(tmp_path / "runs" / "one" / "journal.jsonl") as journal:
         journal.append(kind, data)
     (status,) = run_statuses(tmp_path)
-    assert status.line(now_s=status.last_at_s).endswith(f", 1 events, last: {told}, 0 s ago")
+    assert head_line(status, now_s=status.last_at_s).endswith(f", 1 events, last: {told}, 0 s ago")
 
 
 def test_the_repositorys_runs_are_shown_from_below_it(
