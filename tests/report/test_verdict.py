@@ -101,7 +101,7 @@ def test_what_is_not_known_is_not_claimed() -> None:
         "environment | not recorded",
         "none was held",
         "no value of its own",
-        "0 fresh seeds",
+        "certified on | none |",
     ):
         assert words in bare
 

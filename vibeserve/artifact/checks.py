@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vibeserve.artifact.claims import ClaimState
 from vibeserve.artifact.consistency import CONTRADICTION
-from vibeserve.artifact.pages import REASON_CLASS
+from vibeserve.artifact.pages import REASON_CLASS, pages_note
 from vibeserve.artifact.signature import SignatureState
 from vibeserve.core.nouns import Refusal
 
@@ -57,7 +57,8 @@ def _bytes(done: Verification) -> Iterator[Check]:
     for name, reason_class in (("documents", CONTRADICTION), ("pages", REASON_CLASS)):
         own = [reason for reason in wrong if reason.reason_class == reason_class]
         is_read = done.manifest is not None or not other_bytes
-        yield _check("bytes", name, own, skipped="" if is_read else "the bytes prove nothing")
+        note = pages_note(done.manifest) if done.manifest is not None and name == "pages" else ""
+        yield _check("bytes", name, own, skipped="" if is_read else "the bytes prove nothing", note=note)
     origin = [reason for reason in wrong if reason.reason_class == "other_origin"]
     yield _check("bytes", "origin", origin, skipped="" if done.has_origin else "no --expect DIGEST was given")
     signed = [reason for reason in wrong if reason.gate == "signature"]
