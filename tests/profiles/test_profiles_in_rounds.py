@@ -14,13 +14,13 @@ from loop_fakes import WRONG_TOKENS, Library, LibrarySeed, facts, make_team, sma
 from profile_samples import profile_sample
 
 from vibeserve.agents import PlanningState
-from vibeserve.agents.briefs import history_brief
+from vibeserve.agents.briefs import history_brief, profile_brief
 from vibeserve.agents.playbook import PlaybookPlanner
 from vibeserve.artifact import package
 from vibeserve.core.documents import from_data, read_document
 from vibeserve.core.nouns import Activation, ActivationState, Outcome, Proposal, Round
 from vibeserve.journal import Journal
-from vibeserve.profiles import Bottleneck, Profile, Structure
+from vibeserve.profiles import Bottleneck, Profile, Structure, spans_profile
 from vibeserve.synthesis import Entry, Search, restore, synthesize
 
 SEED = profile_sample(structure=Structure(functions=("runtime/linear.py:old",)))
@@ -76,6 +76,8 @@ def test_the_record_says_whether_the_new_path_was_seen(rig: Rig) -> None:
     activation = rig.search().entries[1].record.activation
     assert activation is not None and activation.state is ActivationState.SEEN, activation
     assert activation.seen == ("runtime/linear.py",), "the card's evidence names its modules"
+    told = [text for stage, text in rig.team.progress.events if stage == "profile"]
+    assert told == ["activation seen: seen in 398 samples of stacks and 53 of native code: runtime/linear.py"]
 
 
 def test_a_path_that_did_not_run_is_accepted_and_told(rig: Rig) -> None:
@@ -146,6 +148,14 @@ def test_the_artifact_has_the_profile_of_every_round_that_has_one(tmp_path: Path
     assert not (root / "rounds/0002/profile.json").exists()
     entry = json.loads((root / "rounds/0001/entry.json").read_text())
     assert entry["activation"]["state"] == "seen"
+
+
+def test_names_in_a_profile_are_data_in_a_prompt_and_counters_are_no_profile() -> None:
+    lines = profile_brief(profile_sample(is_long=True), max_rows=5)
+    assert lines[0].startswith("| stacks, 398 samples") and all(line.startswith("| ") for line in lines)
+    assert sum(map(len, lines)) < 900
+    assert profile_brief(spans_profile({"http": 1.0}, load="c4", notes=["py-spy: not installed"]), max_rows=5) == []
+    assert profile_brief(None, max_rows=5) == []
 
 
 # -- the playbook plans from it

@@ -151,7 +151,10 @@ def compared_rows(metrics: Mapping[str, Mapping[str, float]]) -> list[str]:
 
 
 def profile_brief(profile: Profile | None, *, max_rows: int) -> list[str]:
-    """The ranked list as data: names in it are the candidate's to choose. Empty where nothing was profiled."""
+    """The ranked list as data: names in it are the candidate's to choose. Empty where no profiler looked: the spans
+    are told anyway."""
+    if profile is None or profile.is_own_word:
+        return []
     lines = profile_lines(profile, max_rows=max_rows)
     while sum(map(len, lines)) > MAX_PROFILE_CHARS:
         lines.pop()  # the largest come first
@@ -201,9 +204,7 @@ def history_brief(records: Sequence[Round]) -> list[str]:
         forecast = f", forecast x{record.proposal.forecast_ratio:g}" if record.proposal else ""
         is_new = record.number > records[-1].number - NUM_NEW_ROUNDS
         reason = beginning(record.reason, max_chars=MAX_NEW_REASON_CHARS if is_new else MAX_REASON_CHARS)
-        lines.append(
-            f"round {record.number}: {title}{forecast}: {record.outcome.value}: {reason}{_added(record)}"
-        )
+        lines.append(f"round {record.number}: {title}{forecast}: {record.outcome.value}: {reason}{_added(record)}")
     left_out = len(records) - len(lines)
     return [f"({left_out} older rounds are left out)", *lines] if left_out else lines
 

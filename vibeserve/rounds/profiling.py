@@ -32,10 +32,12 @@ def activation_of(
     """Whether the profiler saw what the proposal names as evidence; None where nothing was profiled."""
     if profile is None:
         return None
-    return check_activation(
+    found = check_activation(
         proposal.activation_evidence, profile=profile, workspace=offered.workspace, before=incumbent.profile,
         changed=changed_files(patch_of(team, offered.candidate, incumbent)),
     )  # fmt: skip
+    team.progress.event("profile", f"activation {found.state.value}: {found.text}")
+    return found
 
 
 def profiled_checkpoint(offered: Checkpoint, row: Series) -> Checkpoint:
