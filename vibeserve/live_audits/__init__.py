@@ -14,6 +14,7 @@ from vibeserve.live_audits.off_distribution import audit_off_distribution
 from vibeserve.live_audits.other_seeds import audit_seeds
 from vibeserve.live_audits.perturbed import audit_weights
 from vibeserve.live_audits.possible import judge_possible
+from vibeserve.live_audits.predictions import audit_predictions
 from vibeserve.live_audits.prefixes import audit_shared_prefix
 from vibeserve.live_audits.repeats import audit_repeats
 from vibeserve.live_audits.restart import audit_restart
@@ -27,6 +28,7 @@ __all__ = [
     "audit_duplicates",
     "audit_idle",
     "audit_off_distribution",
+    "audit_predictions",
     "audit_repeats",
     "audit_restart",
     "audit_seeds",

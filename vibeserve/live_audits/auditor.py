@@ -7,7 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from vibeserve.errors import ServerError
-from vibeserve.live_audits import duplicates, idle, off_distribution, other_seeds, perturbed, prefixes, repeats, restart
+from vibeserve.live_audits import (
+    duplicates,
+    idle,
+    off_distribution,
+    other_seeds,
+    perturbed,
+    predictions,
+    prefixes,
+    repeats,
+    restart,
+)
 from vibeserve.live_audits import soak as soaking
 from vibeserve.live_audits.nouns import Audited, audited
 from vibeserve.progress import Progress
@@ -23,6 +33,10 @@ CHEAP: tuple[tuple[str, OnServer], ...] = (
     (duplicates.NAME, lambda bench, server, seed: duplicates.audit_duplicates(bench, server, seed=seed)),
 )
 """at every level, on one fresh server"""
+PREDICTED: tuple[tuple[str, OnServer], ...] = (
+    (predictions.NAME, lambda bench, server, seed: predictions.audit_predictions(bench, server, seed=seed)),
+)
+"""with them, where clients predict their answers"""
 LONG: tuple[tuple[str, OnServer], ...] = (
     (idle.NAME, lambda bench, server, seed: idle.audit_idle(bench, server, seed=seed)),
     (
@@ -75,7 +89,8 @@ class Auditor:
     def _held(self, workspace: Path, *, scope: AuditScope, soak_s: float, name: str) -> Iterator[Audited]:
         if scope is AuditScope.none:
             return
-        yield from self._on_one_server(workspace, CHEAP, name=name)
+        predicted = PREDICTED if predictions.kinds_of(self._bench.plan.spec.workload) else ()
+        yield from self._on_one_server(workspace, (*CHEAP, *predicted), name=name)
         if scope is not AuditScope.full:
             return
         yield from self._on_one_server(workspace, LONG, name=name)

@@ -17,6 +17,7 @@ from vibeserve.core.documents import from_data
 from vibeserve.core.nouns import Reply
 from vibeserve.modalities.binomial import binomial_quantile
 from vibeserve.modalities.text.check_ends import END, end_distance, end_findings, stop_findings
+from vibeserve.modalities.text.check_predictions import prediction_findings
 from vibeserve.modalities.text.surface import surface_findings
 from vibeserve.spec import Tolerances
 from vibeserve.weights import end_token_ids, load_tokenizer
@@ -83,7 +84,8 @@ class TextCheck:
         needs_ends = any(not record.request.ignore_eos for record in records)
         eos_ids = end_token_ids(self._model_dir) if needs_ends else ()
         stops = stop_findings(records, tokenizer=self._tokenizer, eos_ids=eos_ids)
-        return [*surface_findings(records, tokenizer=self._tokenizer, eos_ids=eos_ids), *stops]
+        predictions = prediction_findings(records, tokenizer=self._tokenizer)
+        return [*surface_findings(records, tokenizer=self._tokenizer, eos_ids=eos_ids), *stops, *predictions]
 
     def judge(self, replies: Sequence[ReplyDistances]) -> Judgement:
         """Refusals beyond LIMITS, and figures.

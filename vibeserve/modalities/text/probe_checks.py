@@ -10,6 +10,7 @@ import openai
 
 from vibeserve.modalities.probe_http import expect, expect_error
 from vibeserve.modalities.text.probe_draws import SAMPLING_CHECKS
+from vibeserve.modalities.text.probe_predictions import PREDICTION_CHECKS
 from vibeserve.modalities.text.probe_session import NUM_TOKENS, PROMPT_TOKENS, ProbeSession
 
 NUM_SEEDS = 4
@@ -283,4 +284,4 @@ def check_json_schema(session: ProbeSession) -> None:
 
 CHECK_FUNCTIONS: dict[str, Callable[[ProbeSession], None]] = {
     name.removeprefix("check_"): function for name, function in list(globals().items()) if name.startswith("check_")
-} | SAMPLING_CHECKS
+} | SAMPLING_CHECKS | PREDICTION_CHECKS

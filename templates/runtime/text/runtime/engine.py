@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
@@ -169,23 +169,12 @@ class Engine:
             num_right = num_equal(drafts, [token.token_id for token in own])
             # keys and values of wrong guesses are never read: the next rows overwrite them
             sequence.num_computed_tokens -= segment.num_draft_rows - num_right
-            self._append(sequence, own[: 1 + num_right], now_s)
+            for token in own[: 1 + num_right]:
+                # the token before may have ended it
+                if sequence in self._live:
+                    self._append(sequence, token, now_s)
 
-    def _append(self, sequence: Sequence, tokens: Items[SampledToken], now_s: float) -> None:
-        """Add tokens up to the sequence's end; one output for all of them."""
-        text, reason = "", None
-        for token in tokens:
-            text += self._add_token(sequence, token, now_s)
-            reason = self._finish_reason(sequence, token.token_id)
-            if reason is not None:
-                break
-        if reason is not None:
-            self._finish(sequence, reason, text + sequence.detokenizer.flush())
-        elif text:
-            self._emit(sequence, text, None)
-
-    def _add_token(self, sequence: Sequence, token: SampledToken, now_s: float) -> str:
-        """The text that has become final with it."""
+    def _append(self, sequence: Sequence, token: SampledToken, now_s: float) -> None:
         sequence.output_token_ids.append(token.token_id)
         sequence.pending.append(token)
         self.metrics.generation_tokens += 1
@@ -194,7 +183,12 @@ class Engine:
         else:
             self.metrics.itl.observe(now_s - sequence.last_token_s)
         sequence.last_token_s = now_s
-        return sequence.detokenizer.add(token.token_id)
+        text = sequence.detokenizer.add(token.token_id)
+        reason = self._finish_reason(sequence, token.token_id)
+        if reason is not None:
+            self._finish(sequence, reason, text + sequence.detokenizer.flush())
+        elif text:
+            self._emit(sequence, text, None)
 
     def _finish_reason(self, sequence: Sequence, token_id: int) -> str | None:
         is_end = token_id in self.parts.config.eos_token_ids and not sequence.params.ignore_eos
@@ -232,7 +226,7 @@ class Engine:
         self.metrics.num_waiting = self.parts.scheduler.num_waiting
         self.metrics.kv_cache_usage = self.parts.kv_cache.usage
         if self._outputs and self._loop is not None and not self._loop.is_closed():
-            outputs, self._outputs = self._outputs, []
+            outputs, self._outputs = joined(self._outputs), []
             self._loop.call_soon_threadsafe(self._deliver, outputs)
 
     def _deliver(self, outputs: list[tuple[Sequence, Output]]) -> None:
@@ -241,6 +235,17 @@ class Engine:
             if output.finish_reason is not None:
                 self.num_unfinished -= 1
             sequence.sink.put_nowait(output)
+
+
+def joined(outputs: Items[tuple[Sequence, Output]]) -> list[tuple[Sequence, Output]]:
+    """One output per sequence: what a step has made of right guesses goes out as one event."""
+    found: dict[Sequence, Output] = {}
+    for sequence, output in outputs:
+        before = found.get(sequence)
+        if before is not None:
+            output = replace(output, text=before.text + output.text, tokens=before.tokens + output.tokens)
+        found[sequence] = output
+    return list(found.items())
 
 
 def num_equal(first: Items[int], second: Items[int]) -> int:
