@@ -201,7 +201,9 @@ class Workload(Protocol):
     """`workload.py`.
 
     Optional: `shortened(request)`, a cheap version of a request for warm-ups; `plain(request)`, a request without what
-    only the check asks for (such as log-probabilities), for servers that are measured and not judged; `REQUEST` and
+    only the check asks for (such as log-probabilities), for servers that are measured and not judged;
+    `prepared(requests)`, those of a load with what takes time to make, the first of them made before it returns;
+    `REQUEST` and
     `RECORD`, dataclasses that extend the contract's where JSON data in `payload` and `output` is not enough. Every
     field of their own has a default (the record of a failed request holds nothing else) and is made of str, int, float,
     bool, None, Any, enums, dataclasses, and tuples, lists and dicts of these. Such a RECORD may have a class method

@@ -171,6 +171,7 @@ ELSEWHERE: dict[str, str] = {
     "weights/packages.py:extract_folder": "tests/weights/test_copied_models.py",
     "weights/sources.py:build": "tests/weights/test_materialise.py",
     "workloads/__init__.py:request_stream": "tests/workloads/test_chat.py",
+    "workloads/code_edit.py:_check_tasks": "tests/workloads/test_code_edit.py",
     "workloads/code_edit.py:_draw": "tests/workloads/test_code_edit.py",
     "workloads/code_edit.py:code_edit_stream": "tests/test_late_refusals.py",
     "workloads/constrained_json.py:_draw": "tests/workloads/test_constrained_json.py",

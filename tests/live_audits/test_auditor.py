@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,12 +16,14 @@ from vibeserve.live_audits import Audited, Auditor, auditor
 from vibeserve.live_audits.nouns import audited, not_applicable
 from vibeserve.progress import QuietProgress
 from vibeserve.schedules import AuditScope
+from vibeserve.spec import Load, Spec, Workload
 
 WORKSPACE = Path("/workspace")
 
 
 @dataclass
 class FakeBench:
+    plan: Any = field(default_factory=lambda: SimpleNamespace(spec=Spec()))
     servers: list[FakeServer] = field(default_factory=list)
     failure: Exception | None = None
 
@@ -55,7 +58,7 @@ class Rig:
 @pytest.fixture
 def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
     made = Rig()
-    for group in ("CHEAP", "LONG"):
+    for group in ("CHEAP", "PREDICTED", "LONG"):
         scripted = tuple((name, made.passing(name)) for name, _ in getattr(auditor, group))
         monkeypatch.setattr(auditor, group, scripted)
     monkeypatch.setattr(auditor.restart, "audit_restart", made.passing("restarted"))
@@ -85,6 +88,15 @@ def test_a_scope_holds_its_audits_on_fresh_servers_and_stops_them(rig: Rig) -> N
     assert len(found) == 10 and all(audit.result.passed for audit in found)
     assert {server.name for server in rig.bench.servers} == {"winner"}
     assert all(server.num_stops == 1 for server in rig.bench.servers)
+
+
+def test_predictions_are_audited_where_clients_send_some(rig: Rig) -> None:
+    rig.bench.plan.spec.workload = Workload(kind="code_edit", loads={"c1": Load(), "edits": Load(prediction="edits")})
+    rig.run(AuditScope.cheap)
+    assert rig.held[-2:] == [("duplicates_in_flight", 0), ("predicted_outputs", 0)]
+    rig.bench.plan.spec.workload = Workload(kind="code_edit", loads={"c1": Load()})
+    rig.run(AuditScope.cheap)
+    assert rig.held[-1] == ("duplicates_in_flight", 1)
 
 
 def test_every_audit_of_the_full_scope_is_named_where_it_is_left_out(rig: Rig) -> None:

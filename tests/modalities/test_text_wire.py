@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from vibeserve.core.nouns import PromptRequest
+from vibeserve.core.nouns import PromptRequest, Usage
 from vibeserve.errors import SpecError
 from vibeserve.modalities.text.wire import DIALECTS, body_of, parse_event
 
@@ -78,11 +78,12 @@ def test_event_with_everything() -> None:
         )
     )
     assert (event.text, event.token_ids, event.logprobs) == (" a", (3, 4), (-0.5, -1.0))
-    assert (event.finish_reason, event.usage) == ("length", (7, 2))
+    assert (event.finish_reason, event.usage) == ("length", Usage(prompt_tokens=7, completion_tokens=2))
 
 
 def test_usage_event_without_choices_and_llama_server_logprobs() -> None:
-    assert parse_event('{"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}').usage == (1, 2)
+    usage = parse_event('{"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": 2}}').usage
+    assert usage == Usage(prompt_tokens=1, completion_tokens=2)
     event = parse_event('{"choices": [{"text": "x", "logprobs": {"content": [{"token": "x", "logprob": -2.5}]}}]}')
     assert event.logprobs == (-2.5,)
 

@@ -8,7 +8,7 @@ from vibeserve.config import compose_spec
 from vibeserve.spec import Load, Workload
 from vibeserve.workloads import RUNNABLE, WORKLOAD_KINDS, at_load, longest_sequence_tokens, not_yet
 
-RUNS = "what runs: chat, shared_prefix, trace, constrained_json, and code_edit with prediction none"
+RUNS = "what runs: chat, shared_prefix, trace, code_edit, constrained_json"
 
 
 @pytest.mark.parametrize(
@@ -32,10 +32,7 @@ RUNS = "what runs: chat, shared_prefix, trace, constrained_json, and code_edit w
         ),
         (
             ["+target=code_edit_cpu"],
-            [
-                "workload.prediction: clients send no predictions yet, and loads edits, pre_edit, exact, useless have "
-                f"one; {RUNS}"
-            ],
+            [],
         ),
         (
             [
@@ -46,7 +43,6 @@ RUNS = "what runs: chat, shared_prefix, trace, constrained_json, and code_edit w
             ],
             [],
         ),
-        (["+target=code_edit_cpu", "workload.headline_load=c1", "evaluation.loads=headline"], []),
         (["+target=olmo_cpu"], []),
         (
             ["+target=json_m3", "workload=chat", "goals=[{metric: e2el_p50, min_ratio: 1, against: mlx_lm}]"],

@@ -9,10 +9,12 @@ from vibeserve.spec import SourceKind, Spec
 
 
 def resolve_files(spec: Spec) -> None:
-    """Make `workload.trace` absolute: what reads it does not know the target's folders. A path that leads nowhere
-    is left below the target's own folder, for the rules to refuse."""
+    """Make the paths of `workload` absolute: what reads them does not know the target's folders. A path that leads
+    nowhere is left below the target's own folder, for the rules to refuse."""
     if spec.workload.trace:
         spec.workload.trace = str(_whole(spec, spec.workload.trace))
+    if spec.workload.edit_tasks:
+        spec.workload.edit_tasks = str(_whole(spec, spec.workload.edit_tasks))
 
 
 def missing_files(spec: Spec) -> Iterator[str]:

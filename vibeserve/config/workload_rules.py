@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from vibeserve.spec import Load, Modality, Model, Workload
-from vibeserve.workloads import longest_sequence_tokens, trace_problems
+from vibeserve.workloads import edit_task_problems, longest_sequence_tokens, trace_problems
 
 WORKLOADS: dict[str, Modality] = {
     "chat": Modality.text,
@@ -31,6 +32,7 @@ LOAD_FIELDS = {
 
 WORKLOAD_FIELDS = {
     "trace": "trace",
+    "edit_tasks": "code_edit",
     "shared_prefix_tokens": "shared_prefix",
     "audio_s_max": "streaming_asr",
     "num_steps": "text_to_image",
@@ -103,6 +105,11 @@ def _kind(workload: Workload, *, model: Model) -> Iterator[str]:
             yield "workload.reuse: a shared_prefix workload declares `prefix`, else servers may not reuse it"
     if workload.kind == "trace":
         yield from trace_problems(workload)
+    if workload.kind == "code_edit":
+        if workload.predictions_ahead < 1:
+            yield f"workload.predictions_ahead: {workload.predictions_ahead} is below 1"
+        if workload.edit_tasks:
+            yield from edit_task_problems(Path(workload.edit_tasks))
     if workload.kind == "streaming_asr":
         yield from _audio(workload)
     if workload.kind == "text_to_image":

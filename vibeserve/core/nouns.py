@@ -110,6 +110,9 @@ class Chunk(NamedTuple):
 class Usage:
     prompt_tokens: int
     completion_tokens: int
+    accepted_prediction_tokens: int | None = None
+    """None where the server says nothing of predictions"""
+    rejected_prediction_tokens: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

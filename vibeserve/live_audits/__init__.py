@@ -15,6 +15,7 @@ from vibeserve.live_audits.other_seeds import audit_seeds
 from vibeserve.live_audits.perturbed import audit_weights
 from vibeserve.live_audits.possible import judge_possible
 from vibeserve.live_audits.precision import audit_precision
+from vibeserve.live_audits.predictions import audit_predictions
 from vibeserve.live_audits.prefixes import audit_shared_prefix
 from vibeserve.live_audits.repeats import audit_repeats
 from vibeserve.live_audits.restart import audit_restart
@@ -29,6 +30,7 @@ __all__ = [
     "audit_idle",
     "audit_off_distribution",
     "audit_precision",
+    "audit_predictions",
     "audit_repeats",
     "audit_restart",
     "audit_seeds",

@@ -14,6 +14,7 @@ from vibeserve.live_audits import (
     other_seeds,
     perturbed,
     precision,
+    predictions,
     prefixes,
     repeats,
     restart,
@@ -33,6 +34,10 @@ CHEAP: tuple[tuple[str, OnServer], ...] = (
     (duplicates.NAME, lambda bench, server, seed: duplicates.audit_duplicates(bench, server, seed=seed)),
 )
 """at every level, on one fresh server"""
+PREDICTED: tuple[tuple[str, OnServer], ...] = (
+    (predictions.NAME, lambda bench, server, seed: predictions.audit_predictions(bench, server, seed=seed)),
+)
+"""with them, where clients predict their answers"""
 LONG: tuple[tuple[str, OnServer], ...] = (
     (idle.NAME, lambda bench, server, seed: idle.audit_idle(bench, server, seed=seed)),
     (
@@ -86,7 +91,8 @@ class Auditor:
     def _held(self, workspace: Path, *, scope: AuditScope, soak_s: float, name: str) -> Iterator[Audited]:
         if scope is AuditScope.none:
             return
-        yield from self._on_one_server(workspace, CHEAP, name=name)
+        predicted = PREDICTED if predictions.kinds_of(self._bench.plan.spec.workload) else ()
+        yield from self._on_one_server(workspace, (*CHEAP, *predicted), name=name)
         yield self._guarded(precision.NAME, lambda: precision.audit_precision(self._bench, workspace, seed=_seed()))
         if scope is not AuditScope.full:
             return

@@ -90,6 +90,13 @@ class Bundle:
         """A cheap version for warm-ups, where the workload has one."""
         return self._changed("shortened", request)
 
+    def load_requests(self, seed: int, pool: contract.Pool) -> Iterator[contract.Request]:
+        """The requests of a load, with all that takes time to make: the first of them are there when this returns."""
+        with self.blamed("workload"):
+            requests = self.workload.requests(seed, pool)
+            prepared = getattr(self.workload, "prepared", None)
+            return cast("Iterator[contract.Request]", prepared(requests)) if callable(prepared) else requests
+
     def plain(self, request: contract.Request) -> contract.Request:
         """The request without what only the check asks for, where the workload tells the two apart."""
         return self._changed("plain", request)

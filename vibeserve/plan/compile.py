@@ -104,10 +104,11 @@ def resolve(spec: Spec, *, here: HardwareFacts | None) -> tuple[Spec, tuple[int,
 
 
 def hashed_spec(spec: Spec) -> dict[str, Any]:
-    """The part of the resolved spec that the plan's digest covers. A trace enters by its content, not by its place."""
+    """The part of the resolved spec that the plan's digest covers. Files enter by content, not by place."""
     data: dict[str, Any] = to_data(spec)
     data["target"] = {"name": spec.target.name}
-    data["workload"]["trace"] = PurePath(spec.workload.trace).name
+    for name in ("trace", "edit_tasks"):
+        data["workload"][name] = PurePath(getattr(spec.workload, name)).name
     return {name: value for name, value in data.items() if name not in UNHASHED}
 
 

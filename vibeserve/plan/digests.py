@@ -61,11 +61,12 @@ def model_digest(spec: Spec) -> str:
 
 
 def target_digest(spec: Spec) -> str:
-    """Digest of the files that a target brings beside its YAML: those of its folders, and the trace that it replays."""
+    """Digest of the files that a target brings beside its YAML: of its folders and of its workload."""
     roots = target_folders(spec)
     files = {_place(path, roots): digest_file(path) for path in contract_files(spec)}
-    if spec.workload.trace:
-        files["workload.trace"] = digest_file(_trace_path(spec))
+    for name in ("trace", "edit_tasks"):
+        if getattr(spec.workload, name):
+            files[f"workload.{name}"] = digest_file(_whole(spec, getattr(spec.workload, name)))
     return digest_of(files)
 
 
@@ -87,9 +88,8 @@ def _place(path: Path, roots: list[Path]) -> str:
     return f"{number}/{path.relative_to(root).as_posix()}"
 
 
-def _trace_path(spec: Spec) -> Path:
-    start = spec.target.folder_of(spec.workload.trace) or Path()
-    return start / Path(spec.workload.trace).expanduser()
+def _whole(spec: Spec, path: str) -> Path:
+    return (spec.target.folder_of(path) or Path()) / Path(path).expanduser()
 
 
 def _installed() -> Iterator[tuple[str, str]]:

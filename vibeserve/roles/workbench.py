@@ -173,8 +173,7 @@ class Workbench:
         `is_plain`: without what only the check asks for, because nobody judges this server.
         """
         bundle = self.bundle_at(load)
-        with bundle.blamed("workload"):
-            requests = bundle.workload.requests(seed, pool)
+        requests = bundle.load_requests(seed, pool)
         return self._load(
             server, bundle=bundle, requests=map(bundle.plain, requests) if is_plain else requests, seed=seed,
             load=self.load_point(load), dialect=dialect, model=model, name=server.name,

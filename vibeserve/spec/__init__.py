@@ -185,6 +185,12 @@ class Workload:
     prediction: str = "none"
     """code_edit: what the client predicts: none, edits (the answer with some tokens edited), pre_edit (the file as it
     was), exact, useless"""
+    predictions_ahead: int = 64
+    """code_edit with prediction exact or edits: the reference's answers that are there before a load starts; what it
+    takes beyond them is computed beside it"""
+    edit_tasks: str = ""
+    """code_edit: JSONL file of CodeEditorBench's shape, relative to the target's folder (`docs/workloads.md`); empty =
+    sources of the standard library"""
     audio_s_min: float = 0.0
     audio_s_max: float = 0.0
     """streaming_asr: seconds of one recording, sent in real time"""

@@ -12,6 +12,7 @@ from vibeserve.spec import Workload
 from vibeserve.workloads.chat import chat_stream
 from vibeserve.workloads.code_edit import code_edit_stream
 from vibeserve.workloads.constrained_json import constrained_json_stream
+from vibeserve.workloads.edit_tasks import edit_task_problems
 from vibeserve.workloads.loads import arrival_rate_per_s, at_load, longest_sequence_tokens
 from vibeserve.workloads.runnable import RUNNABLE, not_yet
 from vibeserve.workloads.shared_prefix import shared_prefix_stream
@@ -27,6 +28,7 @@ __all__ = [
     "Pool",
     "arrival_rate_per_s",
     "at_load",
+    "edit_task_problems",
     "longest_sequence_tokens",
     "not_yet",
     "request_stream",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vibeserve.spec import Modality, SourceKind, Spec
-from vibeserve.workloads.loads import at_load
 
 RUNNABLE: dict[str, str] = {
     "chat": "",
@@ -18,7 +17,7 @@ RUNNABLE: dict[str, str] = {
 }
 """built-in kind of workload -> why it does not run yet; empty = it runs"""
 
-WHAT_RUNS = "chat, shared_prefix, trace, constrained_json, and code_edit with prediction none"
+WHAT_RUNS = "chat, shared_prefix, trace, code_edit, constrained_json"
 
 
 def not_yet(spec: Spec) -> list[str]:
@@ -33,15 +32,6 @@ def _workload(spec: Spec) -> Iterator[str]:
     why_not = RUNNABLE.get(workload.kind, "")
     if why_not:
         yield f"workload.kind: '{workload.kind}' does not run yet: {why_not}; what runs: {WHAT_RUNS}"
-        return
-    if workload.kind == "code_edit":
-        measured = workload.loads if spec.evaluation.loads == "all" else [workload.headline_load]
-        predicting = [name for name in measured if at_load(workload, name).prediction != "none"]
-        if predicting:
-            yield (
-                f"workload.prediction: clients send no predictions yet, and loads {', '.join(predicting)} have one; "
-                f"what runs: {WHAT_RUNS}"
-            )
 
 
 def _model(spec: Spec) -> Iterator[str]:

@@ -38,6 +38,9 @@ PROBES = ProbeSuite(
         "unknown_model",
         "request_id",
         "json_schema",
+        "prediction",
+        "prediction_usage",
+        "prediction_errors",
     ),
 )
 """in the order in which they run"""

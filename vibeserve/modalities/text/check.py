@@ -17,6 +17,7 @@ from vibeserve.core.documents import from_data
 from vibeserve.core.nouns import Reply
 from vibeserve.modalities.binomial import binomial_quantile
 from vibeserve.modalities.text.check_ends import END, end_distance, end_findings, stop_findings
+from vibeserve.modalities.text.check_predictions import prediction_findings
 from vibeserve.modalities.text.check_ties import tie_distances, tie_findings
 from vibeserve.modalities.text.constrained import schema_findings
 from vibeserve.modalities.text.surface import surface_findings
@@ -90,7 +91,8 @@ class TextCheck:
         eos_ids = end_token_ids(self._model_dir) if needs_ends else ()
         stops = stop_findings(records, tokenizer=self._tokenizer, eos_ids=eos_ids)
         surface = surface_findings(records, tokenizer=self._tokenizer, eos_ids=eos_ids)
-        return [*surface, *stops, *schema_findings(records)]
+        predictions = prediction_findings(records, tokenizer=self._tokenizer)
+        return [*surface, *stops, *schema_findings(records), *predictions]
 
     def judge(self, replies: Sequence[ReplyDistances]) -> Judgement:
         """Refusals beyond LIMITS, and figures.

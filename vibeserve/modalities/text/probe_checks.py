@@ -11,6 +11,7 @@ import openai
 from vibeserve.modalities.probe_http import ProbeNotRun, expect, expect_error
 from vibeserve.modalities.text.probe_draws import SAMPLING_CHECKS
 from vibeserve.modalities.text.probe_known import KNOWN_CHECKS
+from vibeserve.modalities.text.probe_predictions import PREDICTION_CHECKS
 from vibeserve.modalities.text.probe_session import NUM_TOKENS, PROMPT_TOKENS, REPLACEMENT, ProbeSession
 
 NUM_SEEDS = 4
@@ -287,4 +288,5 @@ CHECK_FUNCTIONS: dict[str, Callable[[ProbeSession], None]] = (
     {name.removeprefix("check_"): function for name, function in list(globals().items()) if name.startswith("check_")}
     | SAMPLING_CHECKS
     | KNOWN_CHECKS
+    | PREDICTION_CHECKS
 )

@@ -37,8 +37,8 @@ class Event:
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
     finish_reason: str | None = None
-    usage: tuple[int, int] | None = None
-    """prompt tokens, completion tokens, as the server claims them"""
+    usage: Usage | None = None
+    """as the server claims it"""
     error: str | None = None
 
 
@@ -51,7 +51,7 @@ class Collected:
         self._chunks: list[Chunk] = []
         self._logprobs: list[float] = []
         self._finish_reason: str | None = None
-        self._usage: tuple[int, int] | None = None
+        self._usage: Usage | None = None
 
     def read(self, at_s: float, line: bytes) -> None:
         """One line of the event stream. SendError for a malformed event or one that reports an error."""
@@ -75,12 +75,11 @@ class Collected:
 
     def reply(self, request: PromptRequest, *, error: str | None = None) -> Reply:
         """The reply as far as it came."""
-        usage = self._usage
         return Reply(
             request=request,
             chunks=tuple(self._chunks),
             finish_reason=self._finish_reason,
-            usage=None if usage is None else Usage(prompt_tokens=usage[0], completion_tokens=usage[1]),
+            usage=self._usage,
             token_logprobs=tuple(self._logprobs),
             error=error,
         )
@@ -124,13 +123,21 @@ def _ids_of(value: Any) -> tuple[int, ...]:
     return ids
 
 
-def _usage_of(value: Any) -> tuple[int, int] | None:
+def _usage_of(value: Any) -> Usage | None:
     if value is None:
         return None
-    counts = (value["prompt_tokens"], value["completion_tokens"])
+    details = value.get("completion_tokens_details") or {}
+    usage = Usage(
+        prompt_tokens=value["prompt_tokens"],
+        completion_tokens=value["completion_tokens"],
+        accepted_prediction_tokens=details.get("accepted_prediction_tokens"),
+        rejected_prediction_tokens=details.get("rejected_prediction_tokens"),
+    )
+    claimed = [usage.accepted_prediction_tokens, usage.rejected_prediction_tokens]
+    counts = [usage.prompt_tokens, usage.completion_tokens, *(count for count in claimed if count is not None)]
     if not all(type(count) is int for count in counts):
         raise TypeError("usage is not made of counts")
-    return counts
+    return usage
 
 
 def _logprobs_of(value: Any) -> tuple[float, ...]:
@@ -153,6 +160,8 @@ def _vllm_body(request: PromptRequest, model: str) -> dict[str, Any]:
         "ignore_eos": request.ignore_eos,
         "return_token_ids": True,
     }
+    if isinstance(request.payload, dict) and "prediction" in request.payload:
+        body["prediction"] = request.payload["prediction"]
     form = response_format_of(request)
     return body | _logprobs_and_stop(request) | ({} if form is None else {RESPONSE_FORMAT: form})
 

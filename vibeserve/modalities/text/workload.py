@@ -53,6 +53,19 @@ class TextWorkload:
         share = from_data(Tolerances, dict(self._context.tolerances)).logprob_share
         return request_stream(self.declared, tokenizer=self.tokenizer, pool=pool, seed=seed, logprobs_share=share)
 
+    def prepared(self, requests: Iterator[PromptRequest]) -> Iterator[PromptRequest]:
+        """With what clients predict of the answers, where that takes the reference's own answers."""
+        from vibeserve.modalities.text.answers import predicted_requests
+        from vibeserve.workloads.predictions import FROM_ANSWER
+
+        declared = self.declared
+        if declared.kind != "code_edit" or declared.prediction not in FROM_ANSWER:
+            return requests
+        return predicted_requests(
+            requests, kind=declared.prediction, model_dir=self._context.model_dir, tokenizer=self.tokenizer,
+            num_ahead=declared.predictions_ahead,
+        )  # fmt: skip
+
     async def send(self, session: Session, request: PromptRequest) -> Reply:
         """One completion; a reply that failed, or was cut, keeps what came before."""
         body = body_of(session.dialect, request, model=session.model)

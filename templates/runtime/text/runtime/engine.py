@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter
 
@@ -144,8 +145,7 @@ class Engine:
         num_requests = self.parts.scheduler.num_running
         tokens = self.parts.sampler.sample(logits, step.sampled) if step.sampled else []
         sampled_s = perf_counter()
-        for sequence, token in zip(step.sampled, tokens, strict=True):
-            self._append(sequence, token, sampled_s)
+        self._keep(step, tokens, sampled_s)
         self.spans.add_forward(
             forwarded_s - started_s,
             num_rows=step.batch.num_rows,
@@ -154,6 +154,25 @@ class Engine:
         )
         self.spans.add("sampling", (sampled_s - forwarded_s) * num_requests)
         self.spans.add("tokenize", (perf_counter() - sampled_s) * num_requests)
+
+    def _keep(self, step: Step, tokens: Items[SampledToken], now_s: float) -> None:
+        """Give every sequence its tokens: one, and one more for each of its guesses that was right."""
+        num_read = 0
+        token_ids: list[int] = step.batch.token_ids.tolist()
+        num_sampled = Counter(step.sampled)
+        for segment, sequence in zip(step.batch.segments, step.sequences, strict=True):
+            if not num_sampled[sequence]:
+                continue
+            own = tokens[num_read : num_read + 1 + segment.num_draft_rows]
+            num_read += len(own)
+            drafts = token_ids[segment.stop_row - segment.num_draft_rows : segment.stop_row]
+            num_right = num_equal(drafts, [token.token_id for token in own])
+            # keys and values of wrong guesses are never read: the next rows overwrite them
+            sequence.num_computed_tokens -= segment.num_draft_rows - num_right
+            for token in own[: 1 + num_right]:
+                # the token before may have ended it
+                if sequence in self._live:
+                    self._append(sequence, token, now_s)
 
     def _append(self, sequence: Sequence, token: SampledToken, now_s: float) -> None:
         sequence.output_token_ids.append(token.token_id)
@@ -195,7 +214,10 @@ class Engine:
 
     def _emit(self, sequence: Sequence, text: str, reason: str | None) -> None:
         tokens, sequence.pending = tuple(sequence.pending), []
-        output = Output(index=sequence.index, text=text, tokens=tokens, finish_reason=reason)
+        output = Output(
+            index=sequence.index, text=text, tokens=tokens, finish_reason=reason,
+            num_accepted_prediction_tokens=sequence.num_accepted_prediction_tokens,
+        )
         self._outputs.append((sequence, output))
 
     def _publish(self) -> None:
@@ -204,7 +226,7 @@ class Engine:
         self.metrics.num_waiting = self.parts.scheduler.num_waiting
         self.metrics.kv_cache_usage = self.parts.kv_cache.usage
         if self._outputs and self._loop is not None and not self._loop.is_closed():
-            outputs, self._outputs = self._outputs, []
+            outputs, self._outputs = joined(self._outputs), []
             self._loop.call_soon_threadsafe(self._deliver, outputs)
 
     def _deliver(self, outputs: list[tuple[Sequence, Output]]) -> None:
@@ -213,3 +235,22 @@ class Engine:
             if output.finish_reason is not None:
                 self.num_unfinished -= 1
             sequence.sink.put_nowait(output)
+
+
+def joined(outputs: Items[tuple[Sequence, Output]]) -> list[tuple[Sequence, Output]]:
+    """One output per sequence: what a step has made of right guesses goes out as one event."""
+    found: dict[Sequence, Output] = {}
+    for sequence, output in outputs:
+        before = found.get(sequence)
+        if before is not None:
+            output = replace(output, text=before.text + output.text, tokens=before.tokens + output.tokens)
+        found[sequence] = output
+    return list(found.items())
+
+
+def num_equal(first: Items[int], second: Items[int]) -> int:
+    """How many ids at the beginning of both are the same."""
+    num = 0
+    while num < min(len(first), len(second)) and first[num] == second[num]:
+        num += 1
+    return num
