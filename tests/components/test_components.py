@@ -15,7 +15,7 @@ from vibeserve.skills import Skill, resolve
 from vibeserve.skills.resolve import card_of
 
 COMPONENTS = sorted(path.parent.name for path in data_dir("skills").glob("*/component.yaml"))
-EVERYTHING_NATIVE = ("batched-sampling", "continuous-batching", "native-forward")
+EVERYTHING_NATIVE = ("batched-sampling", "continuous-batching", "native-forward", "predicted-outputs")
 STOCK_PARTS = ("chunked-prefill", "packed-linears")
 EIGHT_BITS = ("continuous-batching", "int8-groupwise-linears", "native-forward")
 

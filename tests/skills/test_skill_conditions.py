@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from vibeserve.skills import Card, Conditions, TargetFacts, applicable, target_facts
-from vibeserve.spec import Spec
+from vibeserve.spec import Load, Spec, Workload
 
 FACTS = TargetFacts(
     architecture="llama",
@@ -37,6 +37,7 @@ def test_no_condition_applies_everywhere() -> None:
         ({"hardware": ("cuda",)}, "hardware 'cpu' is not one of cuda"),
         ({"precision": ("any",)}, "precision 'same_bytes' is not one of any"),
         ({"reuse": ("prefix",)}, "declared reuse 'none' is not one of prefix"),
+        ({"prediction": ("edits", "exact")}, "the clients' prediction 'none' is not one of edits, exact"),
         ({"cpu_flags_all": ("avx512f", "amx_bf16")}, "the CPU lacks amx_bf16"),
         ({"cpu_flags_any": ("amx_bf16", "avx512_bf16")}, "the CPU has none of amx_bf16, avx512_bf16"),
     ],
@@ -54,3 +55,12 @@ def test_facts_come_from_the_spec() -> None:
     spec = Spec()
     spec.model.architecture, spec.hardware.kind = "llama", "cpu"
     assert target_facts(spec, cpu_flags=["avx512f", "avx512_vnni"]) == FACTS
+
+
+def test_the_prediction_is_that_of_the_headline_load() -> None:
+    spec = Spec()
+    spec.workload = Workload(kind="code_edit", prediction="edits", headline_load="c1")
+    spec.workload.loads = {"c1": Load(concurrency=1, prediction="none"), "c2": Load(concurrency=2)}
+    assert target_facts(spec, cpu_flags=[]).prediction == "none"
+    spec.workload.headline_load = "c2"
+    assert target_facts(spec, cpu_flags=[]).prediction == "edits"

@@ -72,6 +72,8 @@ class Conditions:
     """tables that it may enter: same_bytes, any"""
     reuse: tuple[str, ...] = ()
     """reuse that the workload must declare: none, prefix"""
+    prediction: tuple[str, ...] = ()
+    """kinds of prediction, one of which clients must send under the headline load: edits, pre_edit, exact, useless"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,10 +22,13 @@ class TargetFacts:
     """same_bytes or any: the table of the headline"""
     reuse: str
     """reuse that the workload declares: none or prefix"""
+    prediction: str = "none"
+    """what clients predict of their answers under the headline load"""
 
 
 def target_facts(spec: Spec, *, cpu_flags: Collection[str]) -> TargetFacts:
     """Facts of a composed spec on a machine with `cpu_flags`."""
+    headline = spec.workload.loads.get(spec.workload.headline_load)
     return TargetFacts(
         architecture=spec.model.architecture,
         modality=spec.model.modality.value,
@@ -33,6 +36,7 @@ def target_facts(spec: Spec, *, cpu_flags: Collection[str]) -> TargetFacts:
         cpu_flags=frozenset(cpu_flags),
         precision=spec.evaluation.precision.value,
         reuse=spec.workload.reuse,
+        prediction=(headline.prediction if headline else "") or spec.workload.prediction,
     )
 
 
@@ -45,6 +49,7 @@ def applicable(card: Card, *, facts: TargetFacts) -> str | None:
         ("hardware", conditions.hardware, facts.hardware),
         ("precision", conditions.precision, facts.precision),
         ("declared reuse", conditions.reuse, facts.reuse),
+        ("the clients' prediction", conditions.prediction, facts.prediction),
     ):
         if wanted and actual not in wanted:
             return f"{label} '{actual}' is not one of {', '.join(wanted)}"

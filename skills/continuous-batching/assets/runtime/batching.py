@@ -37,6 +37,20 @@ class SequenceQueue:
             sequence.slot = slot
             self.running.append(sequence)
 
+    def prompts(self, max_rows: int) -> list[tuple[Sequence, int]]:
+        """Prompts that are not in the cache yet, whole, with their rows; at least the first, however long."""
+        chosen: list[tuple[Sequence, int]] = []
+        num_rows = 0
+        for sequence in self.running:
+            num_left = sequence.num_tokens - sequence.num_computed_tokens
+            if num_left == 1:
+                continue
+            if chosen and num_rows + num_left > max_rows:
+                break
+            chosen.append((sequence, num_left))
+            num_rows += num_left
+        return chosen
+
     def finish(self, sequence: Sequence) -> None:
         """Forget a sequence, waiting or running, and free its slot. Unknown sequences are ignored."""
         if sequence in self.running:

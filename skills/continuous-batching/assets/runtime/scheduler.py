@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .batching import SequenceQueue
-from .interfaces import Sequence, Step
+from .interfaces import Step
 from .kv_cache import KVCache
 from .parameters import Parameters
 from .steps import make_step
@@ -25,18 +25,4 @@ class Scheduler(SequenceQueue):
         self.admit()
         if not self.running:
             return None
-        return make_step(self._prompts() or [(sequence, 1) for sequence in self.running])
-
-    def _prompts(self) -> list[tuple[Sequence, int]]:
-        """Prompts that are not in the cache yet; at least the first, however long."""
-        chosen: list[tuple[Sequence, int]] = []
-        num_rows = 0
-        for sequence in self.running:
-            num_left = sequence.num_tokens - sequence.num_computed_tokens
-            if num_left == 1:
-                continue
-            if chosen and num_rows + num_left > self.max_prefill_tokens:
-                break
-            chosen.append((sequence, num_left))
-            num_rows += num_left
-        return chosen
+        return make_step(self.prompts(self.max_prefill_tokens) or [(sequence, 1) for sequence in self.running])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -144,8 +145,7 @@ class Engine:
         num_requests = self.parts.scheduler.num_running
         tokens = self.parts.sampler.sample(logits, step.sampled) if step.sampled else []
         sampled_s = perf_counter()
-        for sequence, token in zip(step.sampled, tokens, strict=True):
-            self._append(sequence, token, sampled_s)
+        self._keep(step, tokens, sampled_s)
         self.spans.add_forward(
             forwarded_s - started_s,
             num_rows=step.batch.num_rows,
@@ -155,7 +155,37 @@ class Engine:
         self.spans.add("sampling", (sampled_s - forwarded_s) * num_requests)
         self.spans.add("tokenize", (perf_counter() - sampled_s) * num_requests)
 
-    def _append(self, sequence: Sequence, token: SampledToken, now_s: float) -> None:
+    def _keep(self, step: Step, tokens: Items[SampledToken], now_s: float) -> None:
+        """Give every sequence its tokens: one, and one more for each of its guesses that was right."""
+        num_read = 0
+        token_ids: list[int] = step.batch.token_ids.tolist()
+        num_sampled = Counter(step.sampled)
+        for segment, sequence in zip(step.batch.segments, step.sequences, strict=True):
+            if not num_sampled[sequence]:
+                continue
+            own = tokens[num_read : num_read + 1 + segment.num_draft_rows]
+            num_read += len(own)
+            drafts = token_ids[segment.stop_row - segment.num_draft_rows : segment.stop_row]
+            num_right = num_equal(drafts, [token.token_id for token in own])
+            # keys and values of wrong guesses are never read: the next rows overwrite them
+            sequence.num_computed_tokens -= segment.num_draft_rows - num_right
+            self._append(sequence, own[: 1 + num_right], now_s)
+
+    def _append(self, sequence: Sequence, tokens: Items[SampledToken], now_s: float) -> None:
+        """Add tokens up to the sequence's end; one output for all of them."""
+        text, reason = "", None
+        for token in tokens:
+            text += self._add_token(sequence, token, now_s)
+            reason = self._finish_reason(sequence, token.token_id)
+            if reason is not None:
+                break
+        if reason is not None:
+            self._finish(sequence, reason, text + sequence.detokenizer.flush())
+        elif text:
+            self._emit(sequence, text, None)
+
+    def _add_token(self, sequence: Sequence, token: SampledToken, now_s: float) -> str:
+        """The text that has become final with it."""
         sequence.output_token_ids.append(token.token_id)
         sequence.pending.append(token)
         self.metrics.generation_tokens += 1
@@ -164,12 +194,7 @@ class Engine:
         else:
             self.metrics.itl.observe(now_s - sequence.last_token_s)
         sequence.last_token_s = now_s
-        text = sequence.detokenizer.add(token.token_id)
-        reason = self._finish_reason(sequence, token.token_id)
-        if reason is not None:
-            self._finish(sequence, reason, text + sequence.detokenizer.flush())
-        elif text:
-            self._emit(sequence, text, None)
+        return sequence.detokenizer.add(token.token_id)
 
     def _finish_reason(self, sequence: Sequence, token_id: int) -> str | None:
         is_end = token_id in self.parts.config.eos_token_ids and not sequence.params.ignore_eos
@@ -195,7 +220,10 @@ class Engine:
 
     def _emit(self, sequence: Sequence, text: str, reason: str | None) -> None:
         tokens, sequence.pending = tuple(sequence.pending), []
-        output = Output(index=sequence.index, text=text, tokens=tokens, finish_reason=reason)
+        output = Output(
+            index=sequence.index, text=text, tokens=tokens, finish_reason=reason,
+            num_accepted_prediction_tokens=sequence.num_accepted_prediction_tokens,
+        )
         self._outputs.append((sequence, output))
 
     def _publish(self) -> None:
@@ -213,3 +241,11 @@ class Engine:
             if output.finish_reason is not None:
                 self.num_unfinished -= 1
             sequence.sink.put_nowait(output)
+
+
+def num_equal(first: Items[int], second: Items[int]) -> int:
+    """How many ids at the beginning of both are the same."""
+    num = 0
+    while num < min(len(first), len(second)) and first[num] == second[num]:
+        num += 1
+    return num

@@ -80,6 +80,8 @@ class Output:
     """the tokens whose text is ready; several where UTF-8 or a stop string held text back"""
     finish_reason: str | None = None
     """stop, length, abort; None while the sequence runs"""
+    num_accepted_prediction_tokens: int = 0
+    """of the whole sequence; with its last output"""
 
 
 class Sink(Protocol):
@@ -139,6 +141,8 @@ class Sequence:
     constraint: Constraint | None = None
     generator: torch.Generator | None = None
     """set where temperature > 0"""
+    prediction_token_ids: tuple[int, ...] = ()
+    """what the client expects the output to be; a scheduler may draft from it"""
     arrival_s: float = 0.0
     """`time.perf_counter()` at submission"""
 
@@ -147,6 +151,8 @@ class Sequence:
     """tokens whose keys and values are in the cache; advanced by the engine after a step"""
     slot: int | None = None
     """KV-cache slot; set and cleared by the scheduler"""
+    num_accepted_prediction_tokens: int = 0
+    """predicted tokens that are in the output; set by a scheduler that drafts, at the latest in `finish`"""
     pending: list[SampledToken] = field(default_factory=list)
     """sampled tokens whose text is not ready yet; kept by the engine"""
     scheduled_s: float | None = None
@@ -178,13 +184,15 @@ class Sequence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """The rows of one sequence in a step: a prompt, a chunk of one, or one decode row."""
+    """The rows of one sequence in a step: a prompt, a chunk of one, or one decode row and the draft rows behind it."""
 
     slot: int
     start_row: int
     num_rows: int
     start_position: int
     """position of the first row = number of tokens of this sequence already in the cache"""
+    num_draft_rows: int = 0
+    """last rows that hold guessed tokens; what the model makes of them is kept as far as the guesses were right"""
 
     @property
     def stop_row(self) -> int:
@@ -214,7 +222,7 @@ class Batch:
 
     @property
     def num_decode_rows(self) -> int:
-        return sum(1 for segment in self.segments if segment.num_rows == 1)
+        return sum(s.num_rows for s in self.segments if s.num_rows == 1 + s.num_draft_rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,7 +233,7 @@ class Step:
     sequences: tuple[Sequence, ...]
     """one per segment"""
     sampled: tuple[Sequence, ...]
-    """one per entry of `batch.logits_rows`"""
+    """one per entry of `batch.logits_rows`; a sequence with draft rows is there once for each of them, and once more"""
 
 
 class LinearLike(Protocol):
@@ -300,6 +308,10 @@ class SchedulerLike(Protocol):
 
         Sets `slot` of the sequences it admits. Rows of a sequence start at its `num_computed_tokens`; a sequence whose
         last known token is among its rows has that row in `logits_rows`. Nothing is preempted.
+
+        Behind the last known token of a greedy sequence without a constraint it may put draft rows: guesses at what
+        follows, all of them in `logits_rows`. The engine keeps the model's tokens up to the first wrong guess, and
+        takes the cache back to the last right one. Drafts stay within `max_num_tokens`.
         """
         ...
 
@@ -325,6 +337,10 @@ class TokenizerLike(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """Ids of a completion prompt, with the special tokens that the model's post-processor adds."""
+        ...
+
+    def encode_continuation(self, text: str) -> list[int]:
+        """Ids of text that follows other text: no special tokens are added."""
         ...
 
     def decode(self, token_ids: Items[int]) -> str:

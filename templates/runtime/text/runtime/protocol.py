@@ -56,6 +56,8 @@ class Generation:
 
     prompts: tuple[tuple[int, ...], ...]
     params: SamplingParams
+    prediction: tuple[int, ...]
+    """ids of what the client expects the answer to be; empty = it predicts nothing"""
     response_format: dict[str, Any] | None
     is_chat: bool
     is_streamed: bool
@@ -109,6 +111,7 @@ def parse_completion(body: dict[str, Any], *, tokenizer: TokenizerLike, limits: 
             max_tokens=limits.fit(longest, max_tokens),
             num_logprobs=fields.integer("logprobs", None, low=0, high=MAX_LOGPROBS),
         ),
+        prediction=parse_prediction(fields, tokenizer=tokenizer, num_prompts=len(prompts)),
         is_chat=False,
         **parse_delivery(fields),
     )
@@ -133,6 +136,7 @@ def parse_chat(body: dict[str, Any], *, tokenizer: TokenizerLike, limits: Limits
         params=parse_sampling(
             fields, max_tokens=limits.fit(len(prompt), max_tokens), num_logprobs=num_logprobs
         ),
+        prediction=parse_prediction(fields, tokenizer=tokenizer, num_prompts=1),
         is_chat=True,
         **parse_delivery(fields),
     )
@@ -176,13 +180,27 @@ def check_neutral(body: Mapping[str, Any]) -> None:
 def parse_delivery(fields: Fields) -> dict[str, Any]:
     """The fields of Generation that say how the answer is delivered."""
     options = fields.get("stream_options", dict, {}, "an object")
-    fields.get("prediction", dict, None, "an object")
     return {
         "response_format": fields.get("response_format", dict, None, "an object"),
         "is_streamed": fields.flag("stream"),
         "wants_usage": Fields(options).flag("include_usage"),
         "wants_token_ids": fields.flag("return_token_ids"),
     }
+
+
+def parse_prediction(fields: Fields, *, tokenizer: TokenizerLike, num_prompts: int) -> tuple[int, ...]:
+    """Ids of the predicted output, `{"type": "content", "content": text or text parts}`; () where there is none."""
+    prediction = fields.get("prediction", dict, None, "an object")
+    if prediction is None:
+        return ()
+    if prediction.get("type") != "content":
+        raise ApiError(400, "'prediction.type' must be 'content'", param="prediction")
+    if prediction.get("content") is None:
+        raise ApiError(400, "'prediction' needs a 'content'", param="prediction")
+    if num_prompts > 1:
+        raise ApiError(400, f"'prediction' is of one completion, 'prompt' holds {num_prompts}", param="prediction")
+    text = content_text(prediction["content"], param="prediction", what="a prediction's 'content'")
+    return tuple(tokenizer.encode_continuation(text))
 
 
 def parse_sampling(fields: Fields, *, max_tokens: int, num_logprobs: int | None) -> SamplingParams:
@@ -242,19 +260,21 @@ def parse_messages(messages: Any) -> list[dict[str, Any]]:
     for message in messages:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ApiError(400, "every message needs a 'role'", param="messages")
-        parsed.append({**message, "content": message_text(message.get("content"))})
+        text = content_text(message.get("content"), param="messages", what="a message's 'content'")
+        parsed.append({**message, "content": text})
     return parsed
 
 
-def message_text(content: Any) -> str:
+def content_text(content: Any, *, param: str, what: str) -> str:
+    """A string, or text parts put together; "" for none."""
     if content is None or isinstance(content, str):
-        return check_text(content or "", param="messages")
+        return check_text(content or "", param=param)
     is_text = isinstance(content, list) and all(
         isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str) for part in content
     )
     if not is_text:
-        raise ApiError(400, "a message's 'content' must be a string or a list of text parts", param="messages")
-    return check_text("".join(part["text"] for part in content), param="messages")
+        raise ApiError(400, f"{what} must be a string or a list of text parts", param=param)
+    return check_text("".join(part["text"] for part in content), param=param)
 
 
 def check_text(text: str, *, param: str) -> str:

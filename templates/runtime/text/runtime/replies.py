@@ -21,6 +21,7 @@ class Choice:
     text: str = ""
     tokens: list[SampledToken] = field(default_factory=list)
     finish_reason: str | None = None
+    num_accepted_prediction_tokens: int = 0
 
 
 class Reply:
@@ -56,6 +57,7 @@ class Reply:
         choice.text += output.text
         choice.tokens.extend(output.tokens)
         choice.finish_reason = output.finish_reason
+        choice.num_accepted_prediction_tokens = output.num_accepted_prediction_tokens
 
     def opening_events(self) -> Iterator[str]:
         """Events before the first token: the assistant's role in a chat."""
@@ -96,8 +98,17 @@ class Reply:
             "prompt_tokens": num_prompt,
             "completion_tokens": self.num_completion_tokens,
             "total_tokens": num_prompt + self.num_completion_tokens,
-            "completion_tokens_details": {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0},
+            "completion_tokens_details": self._prediction_usage(),
         }
+
+    def _prediction_usage(self) -> dict[str, int]:
+        """Predicted tokens that are in the completion, and all others, as the API counts them.
+
+        Unlike there, `completion_tokens` are those of the completion alone.
+        """
+        num_accepted = sum(choice.num_accepted_prediction_tokens for choice in self.choices)
+        num_rejected = len(self.generation.prediction) - num_accepted
+        return {"accepted_prediction_tokens": num_accepted, "rejected_prediction_tokens": num_rejected}
 
     def _choice(self, index: int) -> dict[str, Any]:
         state = self.choices[index]

@@ -68,5 +68,6 @@ class Service:
             sink=outputs,
             constraint=constraint,
             generator=generator,
+            prediction_token_ids=generation.prediction,
             arrival_s=perf_counter(),
         )

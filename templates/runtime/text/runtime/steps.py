@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Items
 
 import torch
 
 from .interfaces import Batch, Segment, Sequence, Step
 
+NO_DRAFTS: Mapping[Sequence, Items[int]] = {}
 
-def make_step(rows: Items[tuple[Sequence, int]]) -> Step:
-    """Flatten (sequence, number of its next rows) into a step; every sequence holds a slot."""
+
+def make_step(rows: Items[tuple[Sequence, int]], *, drafts: Mapping[Sequence, Items[int]] = NO_DRAFTS) -> Step:
+    """Flatten (sequence, number of its next rows) into a step; every sequence holds a slot.
+
+    `drafts`: guessed token ids that follow the last known token of a sequence, whose rows go up to that token.
+    """
     token_ids: list[int] = []
     positions: list[int] = []
     segments: list[Segment] = []
@@ -18,15 +24,19 @@ def make_step(rows: Items[tuple[Sequence, int]]) -> Step:
     sampled: list[Sequence] = []
     for sequence, num_rows in rows:
         assert sequence.slot is not None
-        start = sequence.num_computed_tokens
+        start, start_row = sequence.num_computed_tokens, len(token_ids)
+        draft = drafts.get(sequence, ())
+        token_ids += [*sequence.tokens_from(start, num_rows), *draft]
         segments.append(
-            Segment(slot=sequence.slot, start_row=len(token_ids), num_rows=num_rows, start_position=start)
+            Segment(
+                slot=sequence.slot, start_row=start_row, num_rows=num_rows + len(draft), start_position=start,
+                num_draft_rows=len(draft),
+            )
         )
-        token_ids.extend(sequence.tokens_from(start, num_rows))
-        positions.extend(range(start, start + num_rows))
+        positions.extend(range(start, start + num_rows + len(draft)))
         if start + num_rows == sequence.num_tokens:
-            logits_rows.append(len(token_ids) - 1)
-            sampled.append(sequence)
+            logits_rows.extend(range(start_row + num_rows - 1, len(token_ids)))
+            sampled.extend([sequence] * (1 + len(draft)))
     batch = Batch(
         token_ids=torch.tensor(token_ids, dtype=torch.int64),
         positions=torch.tensor(positions, dtype=torch.int64),

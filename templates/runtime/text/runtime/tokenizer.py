@@ -34,6 +34,10 @@ class Tokenizer:
         ids: list[int] = self._tokenizer.encode(text).ids
         return ids
 
+    def encode_continuation(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
     def decode(self, token_ids: Items[int]) -> str:
         text: str = self._tokenizer.decode(list(token_ids))
         return text

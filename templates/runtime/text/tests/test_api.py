@@ -89,10 +89,55 @@ def test_logprobs_of_a_chat(server: LocalServer) -> None:
         assert entry["top_logprobs"][0]["logprob"] == pytest.approx(entry["logprob"])
 
 
-def test_prediction_is_accepted(server: LocalServer) -> None:
+def test_a_prediction_changes_no_answer_and_is_accounted_for(server: LocalServer, tokenizer: Tokenizer) -> None:
     plain = server.complete("Once upon").data["choices"]
-    predicted = server.complete("Once upon", prediction={"type": "content", "content": "a time"}).data
-    assert predicted["choices"] == plain
+    for content in ("a time", plain[0]["text"], "", [{"type": "text", "text": "a "}, {"type": "text", "text": "time"}]):
+        predicted = server.complete("Once upon", prediction={"type": "content", "content": content}).data
+        text = content if isinstance(content, str) else "a time"
+        assert predicted["choices"] == plain
+        assert predicted["usage"]["completion_tokens"] == 12
+        details = predicted["usage"]["completion_tokens_details"]
+        assert min(details.values()) >= 0
+        assert sum(details.values()) == len(tokenizer.encode_continuation(text))
+        assert details["accepted_prediction_tokens"] <= 12
+
+
+def test_a_prediction_in_a_chat_and_in_a_stream(server: LocalServer, tokenizer: Tokenizer) -> None:
+    prediction = {"type": "content", "content": "Red."}
+    chat = {"messages": MESSAGES, "max_tokens": 5, "temperature": 0, "prediction": prediction}
+    details = server.post("/v1/chat/completions", chat).data["usage"]["completion_tokens_details"]
+    assert sum(details.values()) == len(tokenizer.encode_continuation("Red."))
+    streamed = server.complete(
+        "Once upon", stream=True, stream_options={"include_usage": True}, prediction=prediction
+    )
+    assert sum(streamed.events[-1]["usage"]["completion_tokens_details"].values()) == sum(details.values())
+
+
+@pytest.mark.parametrize(
+    ("prediction", "message"),
+    [
+        ("a time", "'prediction' must be an object"),
+        ({"content": "a time"}, "'prediction.type' must be 'content'"),
+        ({"type": "file", "content": "a time"}, "'prediction.type' must be 'content'"),
+        ({"type": "content"}, "'prediction' needs a 'content'"),
+        ({"type": "content", "content": 3}, "a prediction's 'content' must be a string or a list of text parts"),
+        ({"type": "content", "content": [{"type": "image_url"}]}, "must be a string or a list of text parts"),
+        ({"type": "content", "content": "\ud800"}, "'prediction' is not valid Unicode"),
+    ],
+)
+def test_a_wrong_prediction_is_refused_by_both_routes(server: LocalServer, prediction: Any, message: str) -> None:
+    chat = server.post("/v1/chat/completions", {"messages": MESSAGES, "max_tokens": 2, "prediction": prediction})
+    for response in (server.complete("Once", prediction=prediction), chat):
+        status, text, param = error_of(response)
+        assert (status, param) == (400, "prediction")
+        assert message in text
+
+
+def test_a_prediction_is_of_one_completion(server: LocalServer) -> None:
+    response = server.complete(["Once", "Twice"], prediction={"type": "content", "content": "a time"})
+    status, message, param = error_of(response)
+    assert (status, param) == (400, "prediction")
+    assert "'prompt' holds 2" in message
 
 
 @pytest.mark.parametrize(
