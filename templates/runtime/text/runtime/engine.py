@@ -174,9 +174,9 @@ class Engine:
     def _append(self, sequence: Sequence, tokens: Items[SampledToken], now_s: float) -> None:
         """Add tokens up to the sequence's end; one output for all of them."""
         text, reason = "", None
-        for token in tokens:
+        for number, token in enumerate(tokens, start=1):
             text += self._add_token(sequence, token, now_s)
-            reason = self._finish_reason(sequence, token.token_id)
+            reason = self._finish_reason(sequence, token.token_id, is_last=number == len(tokens))
             if reason is not None:
                 break
         if reason is not None:
@@ -196,9 +196,10 @@ class Engine:
         sequence.last_token_s = now_s
         return sequence.detokenizer.add(token.token_id)
 
-    def _finish_reason(self, sequence: Sequence, token_id: int) -> str | None:
+    def _finish_reason(self, sequence: Sequence, token_id: int, *, is_last: bool) -> str | None:
+        """Of a step's tokens a constraint has accepted all: what it says holds after the last."""
         is_end = token_id in self.parts.config.eos_token_ids and not sequence.params.ignore_eos
-        is_complete = sequence.constraint is not None and sequence.constraint.is_complete
+        is_complete = is_last and sequence.constraint is not None and sequence.constraint.is_complete
         if sequence.detokenizer.is_stopped or is_end or is_complete:
             return "stop"
         if len(sequence.output_token_ids) >= sequence.params.max_tokens:
