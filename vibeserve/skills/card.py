@@ -74,6 +74,8 @@ class Conditions:
     """reuse that the workload must declare: none, prefix"""
     prediction: tuple[str, ...] = ()
     """kinds of prediction, one of which clients must send under the headline load: edits, pre_edit, exact, useless"""
+    workloads: tuple[str, ...] = ()
+    """kinds of workload (`docs/workloads.md`)"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,8 @@ class TargetFacts:
     """reuse that the workload declares: none or prefix"""
     prediction: str = "none"
     """what clients predict of their answers under the headline load"""
+    workload: str = ""
+    """kind of the workload; empty where it is not known"""
 
 
 def target_facts(spec: Spec, *, cpu_flags: Collection[str]) -> TargetFacts:
@@ -37,6 +39,7 @@ def target_facts(spec: Spec, *, cpu_flags: Collection[str]) -> TargetFacts:
         precision=spec.evaluation.precision.value,
         reuse=spec.workload.reuse,
         prediction=(headline.prediction if headline else "") or spec.workload.prediction,
+        workload=spec.workload.kind,
     )
 
 
@@ -50,6 +53,7 @@ def applicable(card: Card, *, facts: TargetFacts) -> str | None:
         ("precision", conditions.precision, facts.precision),
         ("declared reuse", conditions.reuse, facts.reuse),
         ("the clients' prediction", conditions.prediction, facts.prediction),
+        ("workload", conditions.workloads, facts.workload),
     ):
         if wanted and actual not in wanted:
             return f"{label} '{actual}' is not one of {', '.join(wanted)}"

@@ -169,12 +169,13 @@ class Engine:
             num_right = num_equal(drafts, [token.token_id for token in own])
             # keys and values of wrong guesses are never read: the next rows overwrite them
             sequence.num_computed_tokens -= segment.num_draft_rows - num_right
-            for token in own[: 1 + num_right]:
+            kept = own[: 1 + num_right]
+            for number, token in enumerate(kept, start=1):
                 # the token before may have ended it
                 if sequence in self._live:
-                    self._append(sequence, token, now_s)
+                    self._append(sequence, token, now_s, is_last=number == len(kept))
 
-    def _append(self, sequence: Sequence, token: SampledToken, now_s: float) -> None:
+    def _append(self, sequence: Sequence, token: SampledToken, now_s: float, *, is_last: bool) -> None:
         sequence.output_token_ids.append(token.token_id)
         sequence.pending.append(token)
         self.metrics.generation_tokens += 1
@@ -184,15 +185,16 @@ class Engine:
             self.metrics.itl.observe(now_s - sequence.last_token_s)
         sequence.last_token_s = now_s
         text = sequence.detokenizer.add(token.token_id)
-        reason = self._finish_reason(sequence, token.token_id)
+        reason = self._finish_reason(sequence, token.token_id, is_last=is_last)
         if reason is not None:
             self._finish(sequence, reason, text + sequence.detokenizer.flush())
         elif text:
             self._emit(sequence, text, None)
 
-    def _finish_reason(self, sequence: Sequence, token_id: int) -> str | None:
+    def _finish_reason(self, sequence: Sequence, token_id: int, *, is_last: bool) -> str | None:
+        """Of a step's tokens a constraint has accepted all: what it says holds after the last."""
         is_end = token_id in self.parts.config.eos_token_ids and not sequence.params.ignore_eos
-        is_complete = sequence.constraint is not None and sequence.constraint.is_complete
+        is_complete = is_last and sequence.constraint is not None and sequence.constraint.is_complete
         if sequence.detokenizer.is_stopped or is_end or is_complete:
             return "stop"
         if len(sequence.output_token_ids) >= sequence.params.max_tokens:

@@ -309,9 +309,10 @@ class SchedulerLike(Protocol):
         Sets `slot` of the sequences it admits. Rows of a sequence start at its `num_computed_tokens`; a sequence whose
         last known token is among its rows has that row in `logits_rows`. Nothing is preempted.
 
-        Behind the last known token of a greedy sequence without a constraint it may put draft rows: guesses at what
-        follows, all of them in `logits_rows`. The engine keeps the model's tokens up to the first wrong guess, and
-        takes the cache back to the last right one. Drafts stay within `max_num_tokens`.
+        Behind the last known token of a greedy sequence it may put draft rows: guesses at what follows, all of them in
+        `logits_rows`. The engine keeps the model's tokens up to the first wrong guess, and takes the cache back to the
+        last right one. Drafts stay within `max_num_tokens`. A constraint is masked and accepts once for each row: one
+        that does not know the guesses admits none.
         """
         ...
 
