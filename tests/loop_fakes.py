@@ -222,6 +222,12 @@ class FakeJudge:
         server: Any = None if refusals else self.bench.serve(workspace, name=name)
         return Screening(refusals=refusals, checks=("scan",), server=server, before=None)  # type: ignore[arg-type]
 
+    def screen_statically(self, workspace: Path) -> Screening | None:
+        """Of those to be screened out, the ones that the scan or the build refuses."""
+        self.calls.append(f"static {workspace.name}")
+        found = tuple(r for r in self.screened.get(workspace.name, ()) if r.gate in ("scan", "build"))
+        return Screening(refusals=found, checks=("scan",), server=None, before=None) if found else None  # type: ignore[arg-type]
+
     def own_tests(self, workspace: Path) -> list[Refusal]:
         self.calls.append("own tests")
         return list(self.failed)

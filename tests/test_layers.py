@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("modalities",),
     ("config",),
     ("hosts", "plan", "lease", "rules"),
-    ("service", "client", "seeds", "planning"),
+    ("service", "client", "seeds", "planning", "policies"),
     ("agents",),
     ("accuracy", "benchmark", "audit", "baselines", "control"),
     ("roles", "rivals"),
