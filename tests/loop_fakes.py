@@ -7,7 +7,7 @@ by candidate name.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -248,6 +248,8 @@ class FakeEvaluator:
     halved: list[tuple[str, ...]] = field(default_factory=list)
     scaled: dict[str, dict[str, float]] = field(default_factory=dict)
     """factors on a candidate's metrics, beside the clock's"""
+    truth: Callable[[str], float] | None = None
+    """ratio over the seed by candidate, in place of what the cards claim"""
 
     def compare(self, entrants: Sequence[Entrant], *, num_pairs: int, **_: Any) -> dict[str, Series]:
         self.compared.append(tuple(entrant.name for entrant in entrants))
@@ -261,6 +263,8 @@ class FakeEvaluator:
         return entrants[-1].name
 
     def _series(self, name: str, num_pairs: int) -> Series:
+        if self.truth is not None:
+            self.clock.declare(name, factor=self.truth(name))
         read = self.clock.read(name, [{"peak_memory": 1.0}] * num_pairs)
         factors = self.scaled.get(name, {})
         windows = tuple({key: value * factors.get(key, 1.0) for key, value in window.items()} for window in read)
@@ -276,7 +280,7 @@ def small_spec(**budget: Any) -> Spec:
 
 def make_team(library: Library, folder: Path, *, spec: Spec | None = None) -> Team:
     """A team over scripted roles; state lies in `folder`, as a run's would."""
-    plan = SimpleNamespace(spec=spec or small_spec(), schedule=SCHEDULES[Level.quick], engine_cpus=(0,))
+    plan = SimpleNamespace(spec=spec or small_spec(), schedule=SCHEDULES[Level.quick], engine_cpus=(0, 1))
     bench, clock = FakeBench(plan=plan, run_dir=folder), FakeClock()
     return Team(
         bench=bench, judge=FakeJudge(bench), evaluator=FakeEvaluator(clock), clock=clock,  # type: ignore[arg-type]

@@ -178,8 +178,11 @@ def _in_words(kind: str, data: Any) -> str:
     if kind == "tier":
         return f"wall chosen (tier {data})"
     if kind == "round" and isinstance(known.get("record"), dict):
-        record = known["record"]
-        return f"round {record.get('number')} ended: {record.get('outcome')}"
+        record, step = known["record"], known.get("step")
+        where = f" upon {step.get('parent')}" if isinstance(step, dict) else ""
+        return f"round {record.get('number')}{where} ended: {record.get('outcome')}"
+    if kind == "move" and isinstance(known.get("rounds"), list):
+        return f"move {known.get('number')}: {known.get('why')}, {len(known['rounds'])} rounds planned"[:_MAX_TEXT]
     if kind == "certified":
         return "certified" if known.get("passed") else "certification ended: not passed"
     if kind == CONTROL_EVENT and isinstance(known.get("arguments"), dict):

@@ -12,7 +12,7 @@ from vibeserve.rounds.offering import (
     prepare,
     workspace_of,
 )
-from vibeserve.rounds.running import given_for, run_round, tried_folder
+from vibeserve.rounds.running import given_for, keep_patch, run_round, tried_folder
 
 __all__ = [
     "MAX_TRADE",
@@ -28,6 +28,7 @@ __all__ = [
     "given_for",
     "guards_of",
     "implied_guards",
+    "keep_patch",
     "origin_of",
     "prepare",
     "run_round",

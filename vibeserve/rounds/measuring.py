@@ -54,7 +54,7 @@ def judge_and_measure(team: Team, offered: Checkpoint, *, record: Round, ground:
     if not ground.is_branch:
         return _concluded(team, offered, duel, record=record, ground=ground, series=duel.series)
     against_parent, series = duel.decision.headline, duel.series
-    if duel.verdict.passed and _is_challenger(duel.decision, lead=ground.lead):
+    if duel.verdict.passed and is_challenger(duel.decision, lead=ground.lead):
         server = team.bench.serve(offered.workspace, name=name)
         duel = _duel(team, offered, server, screening=screening, opponent=ground.incumbent, name=name, ground=ground)
         series = {f"{key}-beside-parent": row for key, row in series.items()} | duel.series
@@ -107,7 +107,7 @@ def _duel(
     return _Duel(opponent=opponent, ours=ours, theirs=theirs, verdict=verdict, decision=decision)
 
 
-def _is_challenger(decision: Decision, *, lead: float) -> bool:
+def is_challenger(decision: Decision, *, lead: float) -> bool:
     """It may be ahead of the incumbent, by the upper end of its interval over the parent."""
     return decision.headline is not None and decision.accepted and math.log(decision.headline.ci_high) > lead
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vibeserve.agents import Explanation, Implementation, PlanningState
-from vibeserve.core.nouns import Outcome, Proposal, Refusal, RefusedAttempt, Round, Verdict
+from vibeserve.core.nouns import Candidate, Outcome, Proposal, Refusal, RefusedAttempt, Round, Verdict
 from vibeserve.errors import (
     AgentInfraError,
     ContractError,
@@ -89,8 +89,13 @@ def tried_folder(team: Team) -> Path:
 
 def _keep_patch(team: Team, record: Round, *, parent: Checkpoint) -> None:
     if record.candidate is not None and record.outcome is Outcome.REJECTED and not record.is_refused:
-        path = tried_folder(team) / f"{record.candidate.candidate_id}.diff"
-        path.write_text(patch_of(team, record.candidate, parent), encoding="utf-8")
+        keep_patch(team, record.candidate, parent=parent, name=record.candidate.candidate_id)
+
+
+def keep_patch(team: Team, candidate: Candidate, *, parent: Checkpoint, name: str) -> None:
+    """Leave a candidate's patch for later rounds (`tried_folder`)."""
+    path = tried_folder(team) / f"{name}.diff"
+    path.write_text(patch_of(team, candidate, parent), encoding="utf-8")
 
 
 def _explained(team: Team, record: Round, *, parent: Checkpoint, records: Sequence[Round]) -> str:

@@ -20,6 +20,7 @@ from vibeserve.rounds import (
     Team,
     fresh_workspace,
     given_for,
+    keep_patch,
     prepare,
     run_round,
     tried_folder,
@@ -27,6 +28,7 @@ from vibeserve.rounds import (
 from vibeserve.skills import TargetFacts
 from vibeserve.steered import choose, keys_of_round, look, why_round_ends
 from vibeserve.synthesis.search import MOVE, PlannedMove, PlannedRound, Search, at_hand, keep_round
+from vibeserve.synthesis.views import history_at
 
 
 @dataclass(kw_only=True)
@@ -59,16 +61,12 @@ class Mover:
         is about to be (`beside`), is not to be proposed again."""
         team, records = self.team, [entry.record for entry in self.search.entries]
         checkpoint = at_hand(team, self.search, parent)
-        numbers = {record.number for record in records}
-        if has_branches or parent != self.search.tree.incumbent:
-            numbers = set(self.search.tree.history(parent))
-        own = [record for record in records if record.number in numbers]
-        others = [each for each in records if each.number not in numbers and each.outcome is not Outcome.INFRA]
+        own, elsewhere = history_at(self.search.tree, records, parent=parent, has_branches=has_branches)
         state = PlanningState(
             facts=self.facts, scaffold=team.scaffold, skills=team.skills, incumbent=checkpoint.assembled,
             spans=checkpoint.spans, workspace=checkpoint.workspace, tried=tried_folder(team), records=own,
             min_effect=team.bench.plan.spec.evaluation.min_effect, number=number, avoided=avoided,
-            elsewhere=(*(proposal for record in others for proposal in _offered(record)), *beside),
+            elsewhere=(*elsewhere, *beside),
         )  # fmt: skip
         return self.steering.steered(state)
 
@@ -112,15 +110,24 @@ class Mover:
         return PlannedRound(number=number, parent=parent, item=choice.item, proposal=choice.proposal, refused=record)
 
     def carry_out(self, move: PlannedMove) -> str:
-        """The rounds of a move that are not there yet, in order; why it ended before its last one."""
+        """The rounds of a move that are not there yet, in order; why it ended before its last one.
+
+        A new incumbent ends the move: what was made ready beside it and not measured yet would be measured against a
+        checkpoint that is outdated, so it is planned anew. Its patch is kept for agents to build upon.
+        """
         if move.is_journalled and self.search.pending is not move:
             self.journal.append(MOVE, to_data(move))
             self.search.plan(move)
         if move.why:
             self.team.progress.event("synthesize", f"move {move.number}: {move.why}")
         waiting = [each for each in move.rounds if each.number >= len(self.search.entries)]
+        if self._is_overtaken(move):
+            waiting = []  # killed between the round that was accepted and the next plan
         prepared = self._prepared(waiting) if len(waiting) > 1 else {}
         for position, each in enumerate(waiting):
+            if self._is_overtaken(move):
+                self._set_aside(waiting[position:], prepared)
+                break
             if position:
                 look(
                     self.team, self.steering, phase=Phase.PROPOSAL, number=each.number - 1,
@@ -131,7 +138,25 @@ class Mover:
                     self.steering.book.release(number=each.number - 1)
                     return stop
             self._carry_out_round(each, move, prepared=prepared.get(each.number))
+        self.search.pending = None
         return ""
+
+    def _is_overtaken(self, move: PlannedMove) -> bool:
+        """One of its rounds was accepted."""
+        first = move.rounds[0].number
+        return any(entry.checkpoint is not None for entry in self.search.entries if entry.record.number >= first)
+
+    def _set_aside(self, rounds: Sequence[PlannedRound], prepared: dict[int, Prepared]) -> None:
+        last = self.search.entries[-1].record.number
+        self.team.progress.event("synthesize", f"round {last} is the new incumbent; {len(rounds)} rounds planned anew")
+        self.steering.book.release(number=last)
+        if not self.team.implementer.origin:
+            return  # it is assembled again for nothing
+        for each in rounds:
+            ready = prepared.get(each.number)
+            if ready is not None and ready.offered is not None:
+                parent = self.search.checkpoints[each.parent]
+                keep_patch(self.team, ready.offered.candidate, parent=parent, name=f"unmeasured-{each.number}-{last}")
 
     def _prepared(self, rounds: Sequence[PlannedRound]) -> dict[int, Prepared]:
         """First attempts by round, made ready at once. What tunes needs the device, and waits for its turn."""
@@ -205,8 +230,3 @@ def _vetoed(planned: PlannedRound, why: str) -> Round:
     refusal = Refusal(gate="planning", reason_class="vetoed", text=why)
     error = RefusedError(f"{planned.proposal.title if planned.proposal else 'nothing'}: {why}", reasons=[refusal])
     return without_candidate(error, number=planned.number, proposal=planned.proposal)
-
-
-def _offered(record: Round) -> list[Proposal]:
-    offered = [attempt.proposal for attempt in record.refused_attempts]
-    return [*offered, record.proposal] if record.proposal is not None else offered

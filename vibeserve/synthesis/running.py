@@ -36,6 +36,9 @@ def synthesize(
     not pass the gates: then nothing can be compared with it.
     """
     search = restore(team, journal)
+    if search.fault:
+        team.progress.event("synthesize", search.fault.splitlines()[0])
+        return search
     steering = steering or Steering(journal, spec=team.bench.plan.spec, progress=team.progress)
     if search.entries:
         team.progress.event("synthesize", f"resumed after round {search.entries[-1].record.number}")
