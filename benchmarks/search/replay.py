@@ -35,6 +35,7 @@ from vibeserve.spec import Evaluation, Level, Search
 FOLDER = Path(__file__).parent
 NOISE = FOLDER.parent / "noise" / "cpu.json"
 TARGET = "smollm2_cpu"
+LANDSCAPES = (TARGET, "synthetic_additive", "synthetic_deceptive")
 POLICIES = ("greedy", "beam", "random")
 BUDGETS = (12,)
 NUM_SEEDS = 1000
@@ -98,14 +99,9 @@ def setting_of(target: str) -> Setting:
 
 
 def landscape_of(name: str, *, table: str, setting: Setting) -> Landscape:
-    """By name. SpecError lists the valid ones."""
+    """By name, one of `LANDSCAPES`."""
     if name == TARGET:
         return Measured(name=name, setting=setting, table=read_document(Path(table), Table))
-    if name not in ("synthetic_additive", "synthetic_deceptive"):
-        raise SpecError(
-            f"--landscape: '{name}' is not valid",
-            problems=[f"valid: {TARGET}, synthetic_additive, synthetic_deceptive"],
-        )
     return Synthetic(name=name, setting=setting, is_deceptive=name == "synthetic_deceptive")
 
 
@@ -228,8 +224,12 @@ def table_lines(result: Study) -> list[str]:
 def main(argv: Sequence[str]) -> int:
     """Command line of the study. Returns 0; SpecError for bad options or a table that is none."""
     options = _parser().parse_args(argv)
+    landscapes = options.landscape or LANDSCAPES
+    unknown = [name for name in landscapes if name not in LANDSCAPES]
+    if unknown:
+        raise SpecError(f"--landscape: '{unknown[0]}' is not valid", problems=[f"valid: {', '.join(LANDSCAPES)}"])
     result = study(
-        landscapes=options.landscape or (TARGET, "synthetic_additive", "synthetic_deceptive"),
+        landscapes=landscapes,
         budgets=options.budget or BUDGETS, num_seeds=options.seeds, jobs=options.jobs, table=Path(options.table),
     )  # fmt: skip
     text = json.dumps(to_data(result), indent=2) if options.is_json else "\n".join(table_lines(result))
