@@ -40,6 +40,10 @@ LOSS_ALONE, GAIN_TOGETHER = 0.9, 1.6
 """of the deceptive pair: on everything, each alone; and both together"""
 
 
+LOST = math.log(1e-3)
+"""log-ratio of an assembly that could not be served when the grid was measured: no search may end with it"""
+
+
 class Surface(Protocol):
     """One landscape as one search meets it."""
 
@@ -136,7 +140,10 @@ class Measured:
     _known: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._known = {key: point.log_ratio for key, point in self.table.by_key(self.setting).items()}
+        self._known = {
+            key_of(each.components, each.parameters, self.setting): LOST if each.error else each.log_ratio
+            for each in self.table.points
+        }
 
     def surface(self, draw: np.random.Generator) -> Surface:
         return _MeasuredSurface(setting=self.setting, known=self._known, table=self.table)
@@ -154,7 +161,8 @@ class _MeasuredSurface:
     def spans(self, assembled: Assembled) -> dict[str, float]:
         """As measured at the assembly's default settings."""
         key = key_of(assembled.components, {}, self.setting)
-        return dict(self.table.by_key(self.setting)[key].spans)
+        measured = self.table.by_key(self.setting)
+        return dict(measured[key].spans) if key in measured else {}
 
     def _over_control(self, assembled: Assembled) -> float:
         components = assembled.components

@@ -140,9 +140,9 @@ class Grid:
             name = f"g{len(self.points):03d}"
             ours, theirs = self._beside_control(assembled, name=name)
             windows, control = self._values(ours), self._values(theirs)
-            values |= {"windows": windows, "control": control, "spans": ours.spans}
             if not all(value > 0 for value in (*windows, *control)):
-                values = {**values, "windows": (), "control": (), "error": "a window without a token"}
+                raise InfraError("a window without a token: longer ones (--window-s), or a quiet machine")
+            values |= {"windows": windows, "control": control, "spans": ours.spans}
         except ServerError as error:
             if error.name == CONTROL_NAME:
                 raise

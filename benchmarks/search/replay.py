@@ -161,6 +161,8 @@ def _why_no_table(path: Path) -> str:
     if not path.is_file():
         return "not measured yet: invoke bench-grid"
     table = read_document(path, Table)
+    if any(not each.components and each.error for each in table.points):
+        return "not measured yet: the seed itself could not be served"
     if table.num_missing:
         return f"not measured yet: {table.num_missing} points are missing; invoke bench-grid goes on"
     return ""
@@ -196,14 +198,11 @@ def _verdicts(ratios: dict[tuple[str, int, str], list[float]]) -> list[str]:
     """Paired by seed: every policy met the same landscapes."""
     told = []
     for name, budget in dict.fromkeys((name, budget) for name, budget, _ in ratios):
-        for policy in ("greedy", "beam"):
-            other = ratios[name, budget, "random"]
-            differences = [one - two for one, two in zip(ratios[name, budget, policy], other, strict=True)]
-            mean, low, high = mean_interval(differences)
+        for policy, other in (("greedy", "random"), ("beam", "random"), ("beam", "greedy")):
+            pairs = zip(ratios[name, budget, policy], ratios[name, budget, other], strict=True)
+            mean, low, high = mean_interval([one - two for one, two in pairs])
             word = "beats" if low > 0 else "loses to" if high < 0 else "does not differ from"
-            told.append(
-                f"{name}, {budget} comparisons: {policy} {word} random by {mean:+.3f} [{low:+.3f}, {high:+.3f}]"
-            )
+            told.append(f"{name}, {budget}: {policy} {word} {other} by {mean:+.3f} [{low:+.3f}, {high:+.3f}]")
     return told
 
 

@@ -97,12 +97,19 @@ def test_a_table_answers_with_what_was_measured_over_the_seed(setting: Setting, 
     assert math.exp(surface.log_ratio(both)) == pytest.approx(3.6), "the sum of two single changes"
 
 
-def test_a_point_that_could_not_be_measured_is_no_number(setting: Setting, table: Table) -> None:
+def test_an_assembly_that_could_not_be_served_is_never_the_best_and_a_missing_one_is_refused(
+    setting: Setting, table: Table
+) -> None:
     broken = tuple(
         replace(each, windows=(), control=(), error="died") if each.components == ("batched-sampling",) else each
         for each in table.points
     )
     surface = Measured(name=TARGET, setting=setting, table=replace(table, points=broken)).surface(
+        np.random.default_rng(0)
+    )
+    assert surface.log_ratio(Assembled(components=("batched-sampling",))) < math.log(0.01)
+    partial = tuple(each for each in table.points if each.components != ("batched-sampling",))
+    surface = Measured(name=TARGET, setting=setting, table=replace(table, points=partial)).surface(
         np.random.default_rng(0)
     )
     with pytest.raises(SpecError, match=r'the table holds no point \[\["batched-sampling"\]'):
@@ -167,6 +174,9 @@ def test_without_a_table_and_with_half_of_one_it_says_not_measured_yet(tmp_path:
 
     assert notes(tmp_path / "none.json") == {"not measured yet: invoke bench-grid"}
     write_document(tmp_path / "half.json", replace(table, num_missing=7))
+    dead = tuple(each if each.components else replace(each, windows=(), error="died") for each in table.points)
+    write_document(tmp_path / "dead.json", replace(table, points=dead))
+    assert notes(tmp_path / "dead.json") == {"not measured yet: the seed itself could not be served"}
     assert notes(tmp_path / "half.json") == {"not measured yet: 7 points are missing; invoke bench-grid goes on"}
     assert read_document(tmp_path / "half.json", Table).points == table.points
 

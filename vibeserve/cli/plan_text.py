@@ -43,11 +43,11 @@ def plan_lines(plan: Plan) -> Iterator[str]:
 def search_text(search: Search, *, num_rounds: int) -> str:
     """The policy, what ends it early, and what beam costs more."""
     if search.policy == "beam":
-        per_move = search.width * search.branching
+        num_moves = math.ceil(num_rounds / (search.width * search.branching))
+        moves = "1 move" if num_moves == 1 else f"{num_moves} moves"
         return (
-            f"beam, {search.width} branches with {search.branching} proposals each: up to {per_move} candidates built "
-            f"at once and measured in turn, {math.ceil(num_rounds / per_move)} moves or more in {num_rounds} rounds; a "
-            f"branch's candidate that may lead is measured twice; ends after {search.patience} moves without a gain"
+            f"beam, {search.width} branches x {search.branching} proposals, {moves} or more in {num_rounds} rounds, "
+            f"ends after {search.patience} moves without a gain"
         )
     pivots = f", {search.pivots} pivots first" if search.policy == "greedy" and search.pivots else ""
     return f"{search.policy}, ends after {search.patience} rounds in a row without a gain{pivots}"
