@@ -58,6 +58,20 @@ def bench_decision(context: Context, json: bool = False, noise: str = "", measur
         raise Exit(code=code)
 
 
+@task(help={"json": "one JSON document instead of a table", "table": "measured grid; default: what is checked in"})
+def bench_search(context: Context, json: bool = False, table: str = "") -> None:
+    """Greedy, beam and random at equal measurement budget, simulated. After `--`: more options, --help."""
+    words = [*(["--table", table] if table else []), *(["--json"] if json else []), *shlex.split(context.remainder)]
+    context.run(shlex.join([sys.executable, "-m", "benchmarks.search.replay", *words]), pty=False)
+
+
+@task(help={"target": "whose assemblies are measured", "limit_s": "stop before so many seconds are over; 0 = never"})
+def bench_grid(context: Context, target: str = "smollm2_cpu", limit_s: float = 0.0) -> None:
+    """Measure every assembly of a target beside one control runtime; goes on where it stopped. After `--`: more."""
+    words = ["--target", target, *(["--limit-s", str(limit_s)] if limit_s else []), *shlex.split(context.remainder)]
+    context.run(shlex.join([sys.executable, "-m", "benchmarks.search.measure", *words]), pty=False)
+
+
 @task(
     help={
         "target": "tiny_cpu (a minute) or smollm2_cpu (real weights, some minutes)",
@@ -101,7 +115,10 @@ def bench_overhead(context: Context, json: bool = False, run: str = "") -> None:
     context.run(shlex.join([sys.executable, "-m", "benchmarks.overhead", *words]), pty=False)
 
 
-CHORES = (lint, typecheck, test, build, bench_decision, bench_accuracy, agents_loopback, crash_loop, bench_overhead)
+CHORES = (
+    lint, typecheck, test, build, bench_decision, bench_search, bench_grid, bench_accuracy, bench_overhead,
+    agents_loopback, crash_loop,
+)  # fmt: skip
 namespace = Collection(*CHORES)
 for name, verb in verbs.tasks.items():
     namespace.add_task(verb, name=name)

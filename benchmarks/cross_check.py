@@ -78,9 +78,7 @@ def ours(bench: Workbench, server: Server, setting: Setting, *, seed: int) -> di
 def theirs(bench: Workbench, server: Server, setting: Setting, *, seed: int, folder: Path) -> dict[str, float]:
     """The same by guidellm: as many seconds of warm-up, and of cool-down, which are not counted either."""
     prompts, report = folder / "prompts.jsonl", folder / "report.json"
-    rows = [
-        {"prompt": asked.prompt, "output_tokens_count": asked.max_tokens} for asked in _requests(bench, seed=seed)
-    ]
+    rows = [{"prompt": asked.prompt, "output_tokens_count": asked.max_tokens} for asked in _requests(bench, seed=seed)]
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     write_text_atomic(folder / "scenario.json", json.dumps(_scenario(bench, server, setting, prompts, report)))
     argv = [str(setting.guidellm), "run", "-c", str(folder / "scenario.json"), "--disable-console-interactive"]

@@ -7,7 +7,7 @@ by candidate name.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -226,6 +226,12 @@ class FakeJudge:
         server: Any = None if refusals else self.bench.serve(workspace, name=name)
         return Screening(refusals=refusals, checks=("scan",), server=server, before=None)  # type: ignore[arg-type]
 
+    def screen_statically(self, workspace: Path) -> Screening | None:
+        """Of those to be screened out, the ones that the scan or the build refuses."""
+        self.calls.append(f"static {workspace.name}")
+        found = tuple(r for r in self.screened.get(workspace.name, ()) if r.gate in ("scan", "build"))
+        return Screening(refusals=found, checks=("scan",), server=None, before=None) if found else None  # type: ignore[arg-type]
+
     def own_tests(self, workspace: Path) -> list[Refusal]:
         self.calls.append("own tests")
         return list(self.failed)
@@ -249,6 +255,8 @@ class FakeEvaluator:
     profiled_names: list[str] = field(default_factory=list)
     scaled: dict[str, dict[str, float]] = field(default_factory=dict)
     """factors on a candidate's metrics, beside the clock's"""
+    truth: Callable[[str], float] | None = None
+    """ratio over the seed by candidate, in place of what the cards claim"""
 
     def compare(self, entrants: Sequence[Entrant], *, num_pairs: int, **_: Any) -> dict[str, Series]:
         self.compared.append(tuple(entrant.name for entrant in entrants))
@@ -266,6 +274,8 @@ class FakeEvaluator:
         return entrants[-1].name
 
     def _series(self, name: str, num_pairs: int) -> Series:
+        if self.truth is not None:
+            self.clock.declare(name, factor=self.truth(name))
         read = self.clock.read(name, [{"peak_memory": 1.0}] * num_pairs)
         factors = self.scaled.get(name, {})
         windows = tuple({key: value * factors.get(key, 1.0) for key, value in window.items()} for window in read)
@@ -281,7 +291,7 @@ def small_spec(**budget: Any) -> Spec:
 
 def make_team(library: Library, folder: Path, *, spec: Spec | None = None) -> Team:
     """A team over scripted roles; state lies in `folder`, as a run's would."""
-    plan = SimpleNamespace(spec=spec or small_spec(), schedule=SCHEDULES[Level.quick], engine_cpus=(0,))
+    plan = SimpleNamespace(spec=spec or small_spec(), schedule=SCHEDULES[Level.quick], engine_cpus=(0, 1))
     bench, clock = FakeBench(plan=plan, run_dir=folder), FakeClock()
     return Team(
         bench=bench, judge=FakeJudge(bench), evaluator=FakeEvaluator(clock), clock=clock,  # type: ignore[arg-type]

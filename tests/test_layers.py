@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("modalities",),
     ("config",),
     ("hosts", "plan", "lease", "rules"),
-    ("service", "client", "seeds", "planning", "profiles"),
+    ("service", "client", "seeds", "planning", "policies", "profiles"),
     ("agents",),
     ("accuracy", "benchmark", "audit", "baselines", "control"),
     ("roles", "rivals"),

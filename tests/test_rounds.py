@@ -15,7 +15,17 @@ from vibeserve.agents import Assembled, Implementation, Review, Reviewed
 from vibeserve.agents.playbook import PlaybookPlanner
 from vibeserve.core.nouns import Outcome, Proposal, Refusal
 from vibeserve.errors import ContractError, InfraError, RefusedError, ServerError
-from vibeserve.rounds import Checkpoint, RoundResult, Team, count_lines, guards_of, implied_guards, origin_of, run_round
+from vibeserve.rounds import (
+    Checkpoint,
+    Ground,
+    RoundResult,
+    Team,
+    count_lines,
+    guards_of,
+    implied_guards,
+    origin_of,
+    run_round,
+)
 from vibeserve.spec import Goal
 
 
@@ -51,8 +61,8 @@ class Rig:
 
     def run(self, proposal: Proposal | None = None, *, seed_floor: float = 0.01) -> RoundResult:
         return run_round(
-            self.team, proposal or self.proposal(), number=1, incumbent=self.incumbent, state=self.library.state(),
-            seed_floor=seed_floor,
+            self.team, proposal or self.proposal(), number=1, state=self.library.state(),
+            ground=Ground(parent=self.incumbent, incumbent=self.incumbent, seed_floor=seed_floor),
         )  # fmt: skip
 
     def assert_nothing_runs(self) -> None:

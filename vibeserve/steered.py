@@ -34,10 +34,13 @@ def look(team: Team, steering: Steering, *, phase: Phase, number: int, state: Pl
         team.implementer, team.reviewer, team.explainer = agents.implementer, agents.judge, agents.evaluator
 
 
-def choose(planner: PlannerAgent, state: PlanningState, steering: Steering, *, number: int) -> Choice | None:
-    """A person's proposal where one is in line, else the planner's; None where it has none. Its item is in progress
-    from here on. RefusedError where the planner's answer cannot be used."""
-    queued = steering.next_proposal(state)
+def choose(
+    planner: PlannerAgent, state: PlanningState, steering: Steering, *, number: int,
+    queued: tuple[Proposal, str] | None = None, beside: Iterable[int] = (),
+) -> Choice | None:  # fmt: skip
+    """A person's proposal where one is in line (`queued`), else the planner's; None where it has none. Its item is in
+    progress from here on, like those of the rounds `beside` it. RefusedError where the planner's answer cannot be
+    used."""
     proposal, item = queued or (planner.propose(state), "")
     if proposal is None:
         return None
@@ -51,7 +54,7 @@ def choose(planner: PlannerAgent, state: PlanningState, steering: Steering, *, n
         if item:
             book.change(book.backlog.items[item], ItemState.ABANDONED, who=FRAMEWORK, round=number, why=str(error))
         return Choice(proposal=proposal, item=item, refused=error)
-    return Choice(proposal=proposal, item=book.start(proposal, number=number, keys=keys, item=item))
+    return Choice(proposal=proposal, item=book.start(proposal, number=number, keys=keys, item=item, beside=beside))
 
 
 def why_round_ends(team: Team, steering: Steering, record: Round, *, item: str, state: PlanningState) -> str:

@@ -16,7 +16,7 @@ from vibeserve.core.nouns import Outcome, Proposal, Refusal
 from vibeserve.errors import AgentInfraError
 from vibeserve.journal import Journal
 from vibeserve.recordings import read_recording, replay, write_recording
-from vibeserve.rounds import RoundResult, run_round
+from vibeserve.rounds import Ground, RoundResult, run_round
 from vibeserve.synthesis import SEARCH_ENDED, Search, synthesize
 
 PASS = json.dumps({"verdict": "pass", "summary": "read it", "reasons": []})
@@ -58,8 +58,8 @@ class Table:
     def run(self, **changes: Any) -> RoundResult:
         incumbent = seed_checkpoint(self.team, self.library)
         return run_round(
-            self.team, self.proposal(**changes), number=1, incumbent=incumbent, state=self.library.state(),
-            seed_floor=0.01,
+            self.team, self.proposal(**changes), number=1, state=self.library.state(),
+            ground=Ground(parent=incumbent, incumbent=incumbent, seed_floor=0.01),
         )  # fmt: skip
 
     def search(self, *, rounds: int = 3) -> tuple[Search, Journal]:

@@ -14,7 +14,7 @@ from vibeserve.agents.playbook import PlaybookImplementer, PlaybookPlanner
 from vibeserve.agents.random_choice import list_choices
 from vibeserve.core.nouns import Outcome, Proposal
 from vibeserve.core.paths import data_dir
-from vibeserve.rounds import run_round
+from vibeserve.rounds import Ground, run_round
 from vibeserve.seeds import get_seed
 from vibeserve.spec import Search, Seed
 
@@ -92,9 +92,10 @@ def test_a_proposal_that_moves_a_pin_is_refused_whoever_makes_it(library: Librar
     state = library.state(pins={"max_num_seqs": 32})
 
     def outcome(parameters: dict[str, Any]) -> tuple[Outcome, str]:
+        seed = seed_checkpoint(team, library)
         record = run_round(
-            team, replace(proposal, parameters=parameters), number=1, state=state, seed_floor=0.0,
-            incumbent=seed_checkpoint(team, library),
+            team, replace(proposal, parameters=parameters), number=1, state=state,
+            ground=Ground(parent=seed, incumbent=seed, seed_floor=0.0),
         ).record  # fmt: skip
         return record.outcome, record.reason
 

@@ -91,9 +91,9 @@ def test_the_policy_chooses_the_planner(library: Library) -> None:
     def planner(search: Search) -> PlannerAgent:
         return make_planner(search)
 
-    assert type(planner(Search())).__name__ == "PlaybookPlanner"
+    assert type(planner(Search())).__name__ == type(planner(Search(policy="beam"))).__name__ == "PlaybookPlanner"
     random = planner(Search(policy="random", seed=7))
     assert isinstance(random, RandomPlanner)
     assert random.propose(library.state()) == RandomPlanner(7).propose(library.state())
-    with pytest.raises(SpecError, match=r"search\.policy: unknown policy 'beam'\n  valid: greedy, random"):
-        planner(Search(policy="beam"))
+    with pytest.raises(SpecError, match=r"search\.policy: unknown policy 'beem'\n  valid: greedy, beam, random"):
+        planner(Search(policy="beem"))

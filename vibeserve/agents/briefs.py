@@ -237,9 +237,14 @@ def planning_brief(state: PlanningState) -> dict[str, Any]:
     told = {record.number for record in state.records[-MAX_ROUNDS_TOLD:]}
     return {
         "backlog": backlog_lines(state.backlog, told=told), "notes": note_lines(state.memory),
-        "constraints": "; ".join(state.constraints.lines()),
+        "constraints": "; ".join([*state.constraints.lines(), *_pivot_lines(state)]),
         "calibration": calibration_text(calibration_of(state.records)),
     }  # fmt: skip
+
+
+def _pivot_lines(state: PlanningState) -> list[str]:
+    cards = ", ".join(state.avoided)
+    return [f"the last rounds stood still: nothing that relieves what {cards} relieve"] if cards else []
 
 
 def tried_brief(folder: Path | None) -> str:

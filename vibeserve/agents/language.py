@@ -85,7 +85,7 @@ class LanguagePlanner(LanguageRole):
     why_stopped = ""
 
     def propose(self, state: PlanningState) -> Proposal | None:
-        number = len(state.records)
+        number = state.round_number
         answer = self.ask(
             key=f"p{number:02d}-planner",
             context={
@@ -113,7 +113,8 @@ class LanguageImplementer(LanguageRole):
     def __init__(self, *, scaffold: Path, **role: Any) -> None:
         super().__init__(**role)
         self._scaffold = scaffold
-        self._is_settled = False
+        self._settled: set[str] = set()
+        """keys that were answered in this process"""
 
     @property
     def origin(self) -> str:
@@ -132,7 +133,7 @@ class LanguageImplementer(LanguageRole):
 
     def _edit(self, key: str, proposal: Proposal, given: Implementation, *, base: Path) -> None:
         recorded = self.caller.folder / key / EDITS
-        self._is_settled = False
+        self._settled.discard(key)
         self.ask(
             key=key, workspace=given.workspace, is_writable=True, restart=lambda: _restore(base, given.workspace),
             read_only=(given.tried,) if given.tried else (),
@@ -147,7 +148,7 @@ class LanguageImplementer(LanguageRole):
                 "skills": briefs.skills_brief(self.shelf.skills, state=None, folder=self.shelf.folder),
             },
         )  # fmt: skip
-        if not self._is_settled:
+        if key not in self._settled:
             # answered in an earlier process of this run: what was edited then is edited again
             apply_edits(recorded, given.workspace)
 
@@ -163,7 +164,7 @@ class LanguageImplementer(LanguageRole):
         if digest_tree(base) == digest_tree(given.workspace) and not self._is_assembled(proposal, given):
             raise _refused(key, "no_change", "the workspace is as it was; edit it, or answer with status gave_up")
         record_edits(base, given.workspace, self.caller.folder / key / EDITS)
-        self._is_settled = True
+        self._settled.add(key)
 
     def _prepare(self, proposal: Proposal, given: Implementation) -> None:
         """The tree that the agent starts from: what was refused, a new assembly, or the incumbent."""

@@ -56,12 +56,18 @@ def applicable_cards(state: PlanningState) -> list[tuple[Card, Skill]]:
 
 def _is_applicable(card: Card, state: PlanningState) -> bool:
     """Not adopted yet, and neither the card nor anything that comes along with it is out of place here."""
-    if card.name in state.incumbent.components:
+    if card.name in state.incumbent.components or _is_avoided(card, state):
         return False
     needed = [skill.card for skill in resolve([card.name], state.skills) if skill.card is not None]
     is_banned = state.constraints.bans([each.name for each in needed], incumbent=state.incumbent.components)
     is_in_place = all(applicable(each, facts=state.facts) is None for each in needed)
     return is_in_place and not is_banned and not _contradicts_pin(needed, state)
+
+
+def _is_avoided(card: Card, state: PlanningState) -> bool:
+    """It relieves nothing but what the cards of a plateau relieve."""
+    lost = [skill.card for skill in state.skills if skill.card is not None and skill.name in state.avoided]
+    return bool(lost) and set(card.relieves) <= {span for each in lost for span in each.relieves}
 
 
 def _contradicts_pin(cards: Sequence[Card], state: PlanningState) -> bool:
@@ -78,7 +84,19 @@ def is_untried(proposal: Proposal, state: PlanningState) -> bool:
         return False
     incumbent = (state.incumbent.components, state.incumbent.parameters)
     keys = keys_of(proposal, incumbent=incumbent, scaffold=state.scaffold, skills=state.skills)
+    if set(keys) & _keys_elsewhere(state):
+        return False
     return like_abandoned(proposal, keys=keys, backlog=state.backlog) is None
+
+
+def _keys_elsewhere(state: PlanningState) -> set[str]:
+    """Of every assembly that was tried, or is about to be, upon another checkpoint."""
+    incumbent = (state.incumbent.components, state.incumbent.parameters)
+    return {
+        key
+        for proposal in state.elsewhere
+        for key in keys_of(proposal, incumbent=incumbent, scaffold=state.scaffold, skills=state.skills)
+    }
 
 
 def adoption(skill: Skill, gain: float, state: PlanningState) -> Proposal:
@@ -90,7 +108,7 @@ def adoption(skill: Skill, gain: float, state: PlanningState) -> Proposal:
     share = sum(state.shares.get(span, 0.0) for span in card.relieves)
     instead = f" instead of {', '.join(dropped)}" if dropped else ""
     return Proposal(
-        proposal_id=f"p{len(state.records):03d}-{card.name}",
+        proposal_id=f"p{state.round_number:03d}-{card.name}",
         title=f"adopt {card.name}{instead}",
         hypothesis=f"{card.name} relieves {', '.join(card.relieves)}, {share:.0%} of the requests' wall time",
         mechanism=skill.description,
@@ -150,7 +168,10 @@ def untried_settings(state: PlanningState) -> list[dict[str, float | int | str |
     declared: dict[str, Parameter] = declared_parameters(state.scaffold, resolve(components, state.skills))
     pins = pinned_values(declared, state.pins)
     current = {**state.constraints.settled(declared, state.incumbent.parameters), **pins}
-    known, abandoned = tried(state.records, card=TUNING_CARD), state.backlog.abandoned_keys
+    if TUNING_CARD in state.avoided:
+        return []
+    known = tried(state.records, card=TUNING_CARD)
+    abandoned = state.backlog.abandoned_keys | _keys_elsewhere(state)
     settings: list[dict[str, float | int | str | bool]] = []
     for name, parameter in sorted(declared.items()):
         for value in () if name in pins else parameter.tune:
@@ -166,7 +187,7 @@ def untried_settings(state: PlanningState) -> list[dict[str, float | int | str |
 def tuning(state: PlanningState, variants: Sequence[dict[str, float | int | str | bool]]) -> Proposal:
     """One round over several settings of the incumbent's parameters, halved successively by the evaluator."""
     return Proposal(
-        proposal_id=f"p{len(state.records):03d}-{TUNING_CARD}",
+        proposal_id=f"p{state.round_number:03d}-{TUNING_CARD}",
         title=f"tune the incumbent's parameters ({len(variants)} settings)",
         hypothesis="another value of one parameter suits this machine and load better than the card's default",
         mechanism="successive halving: every setting in short windows, the better half goes on with longer ones",

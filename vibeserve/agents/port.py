@@ -54,6 +54,16 @@ class PlanningState:
     """ideas that were had, with what became of them"""
     memory: Memory = field(default_factory=Memory)
     """notes that outlive a round"""
+    number: int = 0
+    """of the round that is planned; 0 = as many as there are records"""
+    elsewhere: Sequence[Proposal] = ()
+    """tried, or about to be, upon other checkpoints than this one: not to be proposed again"""
+    avoided: tuple[str, ...] = ()
+    """cards of a plateau: what relieves nothing but what these relieve is not to be proposed"""
+
+    @property
+    def round_number(self) -> int:
+        return self.number or len(self.records)
 
     @property
     def shares(self) -> dict[str, float]:

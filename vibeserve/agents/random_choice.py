@@ -36,7 +36,7 @@ class RandomPlanner:
     def propose(self, state: PlanningState) -> Proposal | None:
         """One of the choices; None when nothing is left that was not tried."""
         choices = list_choices(state)
-        draw = random.Random(f"{self._seed}/{len(state.records)}")
+        draw = random.Random(f"{self._seed}/{state.round_number}")
         return draw.choice(choices) if choices else None
 
 

@@ -99,6 +99,7 @@ def make_planner(search: Search) -> PlannerAgent:
 
     planners: dict[str, Callable[[], PlannerAgent]] = {
         "greedy": PlaybookPlanner,
+        "beam": PlaybookPlanner,
         "random": lambda: RandomPlanner(search.seed),
     }
     if search.policy not in planners:

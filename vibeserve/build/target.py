@@ -16,14 +16,14 @@ from vibeserve.build.cost import RunCost, measured_cost
 from vibeserve.build.run import execute
 from vibeserve.build.runs import Run, refuse_short_budget, run_folder, run_id_of
 from vibeserve.build.steps import make_steps
-from vibeserve.build.told import search_lines
+from vibeserve.build.told import broken_invariant, search_lines
 from vibeserve.config.host_options import configured_hosts
 from vibeserve.config.targets import project_root
 from vibeserve.contract import absent_text
 from vibeserve.core.manifest import BaselineValue, GoalResult, Intervention, Manifest, Selection
 from vibeserve.core.paths import data_dir, lease_dir
 from vibeserve.core.storage import refuse_full_disk
-from vibeserve.errors import GoalMissedError, RefusedError
+from vibeserve.errors import GoalMissedError, InfraError, RefusedError
 from vibeserve.hardware import HardwareFacts, probe
 from vibeserve.hosts import get_host
 from vibeserve.journal import Journal
@@ -53,6 +53,8 @@ class RunSummary:
     """None where the hardware is not priced"""
     search: tuple[str, ...] = ()
     """what is unusual about the search: no round tried, or a baseline that is the winner itself"""
+    fault: str = ""
+    """what of the search's state contradicted itself and ended it"""
     schema_version: int = 1
     kind: Literal["result"] = "result"
     """of the last line of `--json`, among the events"""
@@ -153,12 +155,15 @@ def _summary(plan: Plan, *, project: Path) -> RunSummary:
         manifest=manifest,
         cost=measured_cost(plan, manifest, steps_dir=folder / "steps"),
         search=tuple(search_lines(plan, manifest, journal=folder / "journal.jsonl")),
+        fault=broken_invariant(folder / "journal.jsonl"),
     )
 
 
 def _concluded(summary: RunSummary, *, spec: Spec) -> RunSummary:
     """The summary, or the error that a result which is not good enough ends with."""
     _refuse(summary)
+    if summary.fault:
+        raise InfraError(f"{summary}\n{summary.fault}")
     missed = [goal for goal in summary.manifest.goals if not goal.met]
     if spec.require_goal and missed:
         raise GoalMissedError(f"{summary}\ncertified, but {len(missed)} declared goals are missed (--require-goal)")

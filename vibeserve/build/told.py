@@ -31,6 +31,14 @@ def search_lines(plan: Plan, manifest: Manifest, *, journal: Path) -> Iterator[s
         yield f"baseline '{SCAFFOLD}' is that runtime too: its ratio compares it with itself, and shows the noise"
 
 
+def broken_invariant(journal: Path) -> str:
+    """What of the search's state contradicted itself and ended it; empty where nothing did, or the journal is gone."""
+    if not journal.is_file():
+        return ""
+    ended = [event.data for event in read_events(journal) if event.kind == SEARCH_ENDED]
+    return next((str(data["why"]) for data in ended if data.get("incumbent")), "")
+
+
 def _why_ended(journal: Path) -> str:
     if not journal.is_file():
         return ""

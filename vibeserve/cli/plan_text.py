@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from vibeserve.core.nouns import METRICS, Direction
 
 if TYPE_CHECKING:
     from vibeserve.plan import Ceiling, Plan
-    from vibeserve.spec import Baseline
+    from vibeserve.spec import Baseline, Search
 
 MILLION = 1e6
 
@@ -32,10 +33,24 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     yield from _ratios(plan)
     yield from _cost(plan)
     yield from _agents(plan)
+    yield f"  search      {search_text(spec.search, num_rounds=budget.rounds)}"
     yield f"  budget      level {budget.level.name}, {budget.rounds} rounds, {budget.wall_s / 60:.0f} minutes at most"
     steps = ", ".join(f"{step.name} {step.minutes:.1f}" for step in plan.steps)
     yield f"  minutes     about {plan.minutes:.0f}: {steps}"
     yield from (f"  note        {note}" for note in plan.notes)
+
+
+def search_text(search: Search, *, num_rounds: int) -> str:
+    """The policy, what ends it early, and what beam costs more."""
+    if search.policy == "beam":
+        num_moves = math.ceil(num_rounds / (search.width * search.branching))
+        moves = "1 move" if num_moves == 1 else f"{num_moves} moves"
+        return (
+            f"beam, {search.width} branches x {search.branching} proposals, {moves} or more in {num_rounds} rounds, "
+            f"ends after {search.patience} moves without a gain"
+        )
+    pivots = f", {search.pivots} pivots first" if search.policy == "greedy" and search.pivots else ""
+    return f"{search.policy}, ends after {search.patience} rounds in a row without a gain{pivots}"
 
 
 def placement_lines(plan: Plan) -> Iterator[str]:

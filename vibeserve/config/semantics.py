@@ -39,7 +39,7 @@ BASELINES = (*LAUNCHED, *DECLARED_ONLY)
 IMAGE_HEADS = ("flow", "tokens")
 HARDWARE_KINDS = ("cpu", "cuda", "mps")
 DTYPES = ("float32", "bfloat16", "float16")
-POLICIES = ("greedy", "random")
+POLICIES = ("greedy", "beam", "random")
 HOSTS = ("local", "ssh")
 SEEDS = ("scaffold",)
 REUSES = ("none", "prefix")
@@ -137,6 +137,9 @@ def _limits(spec: Spec) -> Iterator[str]:
         ("budget.rounds", budget.rounds, 0),
         ("budget.attempts", budget.attempts, 1),
         ("search.patience", spec.search.patience, 1),
+        ("search.pivots", spec.search.pivots, 0),
+        ("search.width", spec.search.width, 1),
+        ("search.branching", spec.search.branching, 1),
         ("evaluation.num_rescored", evaluation.num_rescored, 1),
         ("evaluation.tolerances.logprob_share", evaluation.tolerances.logprob_share, 1),
         ("hardware.count", spec.hardware.count, 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,37 +16,41 @@ JUDGING = ("scan", "build", "start", "probe", "rescore", "own_tests", "audits", 
 
 @dataclass(kw_only=True)
 class Spent:
-    """A stopwatch with one hand: while an inner activity runs, the outer one stands still."""
+    """A stopwatch with one hand a thread: while an inner activity runs, the outer one stands still. Threads add up."""
 
     monotonic: Callable[[], float] = time.monotonic
     seconds: dict[str, float] = field(default_factory=dict)
-    _running: list[str] = field(default_factory=list, repr=False)
-    _since_s: float = field(default=0.0, repr=False)
+    _hand: threading.local = field(default_factory=threading.local, repr=False)
+    _adding: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @contextmanager
     def on(self, activity: str) -> Iterator[None]:
         """The time of this block is `activity`'s."""
-        self._book()
-        self._running.append(activity)
+        running = self._book()
+        running.append(activity)
         try:
             yield
         finally:
             self._book()
-            self._running.pop()
+            running.pop()
 
     def take(self) -> dict[str, float]:
         """What was spent since the last call, rounded to milliseconds."""
         self._book()
-        taken = {name: round(value, 3) for name, value in self.seconds.items()}
-        self.seconds.clear()
+        with self._adding:
+            taken = {name: round(value, 3) for name, value in self.seconds.items()}
+            self.seconds.clear()
         return taken
 
-    def _book(self) -> None:
+    def _book(self) -> list[str]:
+        """What this thread is at, the innermost last."""
         now_s = self.monotonic()
-        if self._running:
-            name = self._running[-1]
-            self.seconds[name] = self.seconds.get(name, 0.0) + now_s - self._since_s
-        self._since_s = now_s
+        running: list[str] = self._hand.__dict__.setdefault("running", [])
+        if running:
+            with self._adding:
+                self.seconds[running[-1]] = self.seconds.get(running[-1], 0.0) + now_s - self._hand.since_s
+        self._hand.since_s = now_s
+        return running
 
 
 def added(parts: list[dict[str, float]]) -> dict[str, float]:

@@ -6,7 +6,7 @@ import dataclasses
 
 from vibeserve.plan.nouns import PlanStep
 from vibeserve.schedules import Schedule
-from vibeserve.spec import Budget, ClockKind, Evaluation, ProfileKind, Spec
+from vibeserve.spec import ClockKind, Evaluation, ProfileKind, Spec
 
 STARTUP_S = 15.0
 """start of one server, with imports and loading; peers with a compiler take longer the first time"""
@@ -40,9 +40,7 @@ def plan_steps(spec: Spec, schedule: Schedule) -> tuple[PlanStep, ...]:
         "weights": 20.0,
         "reference": 10.0,
         "baselines": len(spec.baseline) * (_startup_s(spec) + schedule.screen_window_s),
-        "synthesize": _synthesize_s(
-            spec.budget, schedule, startup_s=_startup_s(spec), profile_s=_profile_s(spec.evaluation)
-        ),
+        "synthesize": _synthesize_s(spec, schedule, startup_s=_startup_s(spec)),
         "certify": _certify_s(spec, schedule),
         "package": 5.0,
     }
@@ -63,11 +61,14 @@ def _profile_s(evaluation: Evaluation) -> float:
     return PROFILE_S if is_profiled and evaluation.clock is ClockKind.real else 0.0
 
 
-def _synthesize_s(budget: Budget, schedule: Schedule, *, startup_s: float, profile_s: float) -> float:
+def _synthesize_s(spec: Spec, schedule: Schedule, *, startup_s: float) -> float:
     """Round 0 measures an A/A pair series for the noise floor, every attempt an A/B one; one attempt a round may be
-    accepted and profiled."""
+    accepted and profiled. On a branch beside the incumbent there is a second series where the candidate may lead:
+    counted for each."""
+    budget, search, profile_s = spec.budget, spec.search, _profile_s(spec.evaluation)
+    num_series = 1 + (search.width - 1) / search.width if search.policy == "beam" else 1
     series_s = 2 * (schedule.search_warmup_s + schedule.search_pairs * schedule.search_window_s)
-    attempt_s = startup_s + GATES_S * (startup_s / STARTUP_S) + series_s
+    attempt_s = startup_s + GATES_S * (startup_s / STARTUP_S) + num_series * series_s
     rounds_s = budget.rounds * (budget.attempts * attempt_s + profile_s)
     return startup_s + series_s + profile_s + rounds_s
 

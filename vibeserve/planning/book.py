@@ -35,14 +35,16 @@ class PlanningBook:
         self.backlog = backlog_of(events)
         self.memory = memory_of(events)
 
-    def start(self, proposal: Proposal, *, number: int, keys: tuple[str, ...], item: str = "") -> str:
+    def start(
+        self, proposal: Proposal, *, number: int, keys: tuple[str, ...], item: str = "", beside: Iterable[int] = ()
+    ) -> str:
         """A round tries `proposal`: its item is in progress. Returns the item's id.
 
         The item is `item` where it has one, else the open or parked one that it is like, else a new one. Items that an
-        interrupted round left in progress are open again.
+        interrupted round left in progress are open again; those of the rounds `beside` it are in progress with it.
         """
         found = self.backlog.items.get(item) or self._same_idea(proposal, keys)
-        self.release(number=number, but=found)
+        self.release(number=number, but=found, beside=beside)
         if found is not None and (found.state, found.last.round) == (ItemState.IN_PROGRESS, number):
             return found.id  # the same round again, after a kill
         change = Change(
@@ -55,10 +57,11 @@ class PlanningBook:
         self._take(change)
         return change.item
 
-    def release(self, *, number: int, but: Item | None = None) -> None:
+    def release(self, *, number: int, but: Item | None = None, beside: Iterable[int] = ()) -> None:
         """What a round that left no record had in progress is open again."""
+        others = set(beside)
         for item in self.backlog.of(ItemState.IN_PROGRESS):
-            if but is None or item.id != but.id:
+            if (but is None or item.id != but.id) and item.last.round not in others:
                 self.change(item, ItemState.OPEN, who=FRAMEWORK, round=number, why=INTERRUPTED)
 
     def _same_idea(self, proposal: Proposal, keys: Sequence[str]) -> Item | None:

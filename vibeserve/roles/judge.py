@@ -50,6 +50,27 @@ class Judge:
         self._not_probed: dict[str, tuple[str, ...]] = {}
         """by name of the server"""
 
+    def screen_statically(self, workspace: Path) -> Screening | None:
+        """The scan and the build alone; None where neither refuses. May run beside others, and starts no server."""
+        with self._bench.spent.on("scan"):
+            refusals = scan_workspace(workspace, allow_engines=self._bench.plan.spec.allow_engines)
+        before = snapshot([workspace])
+        if refusals:
+            return Screening(refusals=tuple(refusals), checks=("scan",), server=None, before=before)
+        return self._build(workspace, before=before)
+
+    def _build(self, workspace: Path, *, before: Snapshot) -> Screening | None:
+        """None where it builds."""
+        try:
+            self._bench.build(workspace)
+        except ServerError as error:
+            return _failed("build", error, checks=("scan",), before=before)
+        except RefusedError as error:
+            reasons = tuple(reason for reason in error.reasons if isinstance(reason, Refusal))
+            untyped = Refusal(gate="build", reason_class="refused", text=str(error))
+            return Screening(refusals=reasons or (untyped,), checks=("scan",), server=None, before=before)
+        return None
+
     def screen(self, workspace: Path, *, name: str, seed: int, is_thorough: bool = False) -> Screening:
         """Digests, static scan, build, start, probes: cheap, may refuse. ServerError never escapes: it is a refusal.
 
@@ -60,14 +81,9 @@ class Judge:
             refusals = scan_workspace(workspace, allow_engines=self._bench.plan.spec.allow_engines)
         if refusals:
             return Screening(refusals=tuple(refusals), checks=("scan",), server=None, before=before)
-        try:
-            self._bench.build(workspace)
-        except ServerError as error:
-            return _failed("build", error, checks=("scan",), before=before)
-        except RefusedError as error:
-            reasons = tuple(reason for reason in error.reasons if isinstance(reason, Refusal))
-            untyped = Refusal(gate="build", reason_class="refused", text=str(error))
-            return Screening(refusals=reasons or (untyped,), checks=("scan",), server=None, before=before)
+        unbuilt = self._build(workspace, before=before)
+        if unbuilt is not None:
+            return unbuilt
         try:
             server = self._bench.serve(workspace, name=name)
         except ServerError as error:

@@ -9,6 +9,8 @@ import secrets
 import shutil
 import subprocess
 import sys
+import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -61,6 +63,8 @@ class Workbench:
     """seconds of this bench, by activity"""
     served: dict[str, list[Server]] = field(default_factory=dict)
     """every server of a candidate so far, by name"""
+    building: dict[str, threading.Lock] = field(default_factory=lambda: defaultdict(threading.Lock), repr=False)
+    """by digest of the sources: candidates that are built at once may share theirs"""
 
     @classmethod
     def open(cls, plan: Plan, *, model: ModelDir, run_dir: Path, lease: Lease | None = None) -> Workbench:
@@ -110,9 +114,13 @@ class Workbench:
 
     def build(self, workspace: Path) -> None:
         """Run the workspace's build step, or reuse the output of the same sources. ServerError when it fails."""
+        shutil.rmtree(workspace / "build", ignore_errors=True)
+        digest = _source_digest(workspace)
+        with self.building[digest]:
+            self._build(workspace, cached=self.run_dir / "builds" / digest)
+
+    def _build(self, workspace: Path, *, cached: Path) -> None:
         target = workspace / "build"
-        shutil.rmtree(target, ignore_errors=True)
-        cached = self.run_dir / "builds" / _source_digest(workspace)
         if cached.is_dir():
             shutil.copytree(cached, target)
             return

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vibeserve.agents import Review
 from vibeserve.benchmark import Guard, decide, noise_floor, self_log_ratios
@@ -25,55 +26,136 @@ MAX_TRADE = 0.1
 """how much worse the others may become, as a share"""
 
 
-def judge_and_measure(
-    team: Team, offered: Checkpoint, *, record: Round, incumbent: Checkpoint, name: str, seed_floor: float
-) -> RoundResult:
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """What a round starts from and what it has to beat; one and the same, unless a policy extends a branch."""
+
+    parent: Checkpoint
+    incumbent: Checkpoint
+    seed_floor: float
+    """noise floor of round 0"""
+    lead: float = 0.0
+    """log-ratio by which the incumbent is ahead of the parent, as far as the search knows"""
+
+    @property
+    def is_branch(self) -> bool:
+        return self.parent.candidate.candidate_id != self.incumbent.candidate.candidate_id
+
+    @property
+    def opponents(self) -> tuple[str, ...]:
+        return (self.parent.candidate.candidate_id, self.incumbent.candidate.candidate_id)
+
+
+def judge_and_measure(team: Team, offered: Checkpoint, *, record: Round, ground: Ground, name: str) -> RoundResult:
+    """Screen, measure beside the parent, judge, decide. A candidate of a branch that is better than its parent, and by
+    that may be better than the incumbent, is measured beside the incumbent too: nothing else makes it the incumbent."""
+    screening = team.judge.screen(offered.workspace, name=name, seed=secrets.randbits(31))
+    if screening.server is None:
+        return refused_result(record, screening)
+    duel = _duel(team, offered, screening.server, screening=screening, opponent=ground.parent, name=name, ground=ground)
+    if not ground.is_branch:
+        return _concluded(team, offered, duel, record=record, ground=ground, series=duel.series)
+    against_parent, series = duel.decision.headline, duel.series
+    if duel.verdict.passed and is_challenger(duel.decision, lead=ground.lead):
+        server = team.bench.serve(offered.workspace, name=name)
+        duel = _duel(team, offered, server, screening=screening, opponent=ground.incumbent, name=name, ground=ground)
+        series = {f"{key}-beside-parent": row for key, row in series.items()} | duel.series
+    else:
+        duel = replace(duel, decision=_left_on_branch(duel, ground=ground))
+    result = _concluded(team, offered, duel, record=record, ground=ground, series=series)
+    return replace(result, against_parent=against_parent)
+
+
+def refused_result(record: Round, screening: Screening) -> RoundResult:
+    """Of a candidate that the screening refused."""
+    verdict = Verdict(refusals=screening.refusals, checks=screening.checks)
+    outcome = _screening_outcome(screening)
+    return RoundResult(record=replace(record, outcome=outcome, reason=screening.refusals[0].feedback, verdict=verdict))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Duel:
+    """A candidate beside one checkpoint."""
+
+    opponent: Checkpoint
+    ours: Series
+    theirs: Series
+    verdict: Verdict
+    decision: Decision
+
+    @property
+    def series(self) -> dict[str, Series]:
+        return {each.name: each for each in (self.ours, self.theirs)}
+
+
+def _duel(
+    team: Team, offered: Checkpoint, server: Server, *, screening: Screening, opponent: Checkpoint, name: str,
+    ground: Ground,
+) -> _Duel:  # fmt: skip
     plan = team.bench.plan
     seed = secrets.randbits(31)  # drawn after the candidate is frozen
-    screening = team.judge.screen(offered.workspace, name=name, seed=seed)
-    if screening.server is None:
-        verdict = Verdict(refusals=screening.refusals, checks=screening.checks)
-        outcome = _screening_outcome(screening)
-        return RoundResult(
-            record=replace(record, outcome=outcome, reason=screening.refusals[0].feedback, verdict=verdict)
-        )
 
     def decided(series: dict[str, Series]) -> Decision:
-        ours, theirs = series[name], series[incumbent.candidate.candidate_id]
+        ours, theirs = series[name], series[opponent.candidate.candidate_id]
         return decide(
             ours.windows, theirs.windows, metric=team.headline_metric, seed=seed,
-            noise_floor=_noise_floor(team, theirs, incumbent=incumbent, seed_floor=seed_floor, seed=seed),
+            noise_floor=_noise_floor(team, theirs, opponent=opponent, seed_floor=ground.seed_floor, seed=seed),
             min_effect=plan.spec.evaluation.min_effect, guards=[*guards_of(team), *implied_guards(team, theirs)],
-            complexity=(offered.num_lines, incumbent.num_lines),
+            complexity=(offered.num_lines, opponent.num_lines),
         )  # fmt: skip
 
-    series = _measure(team, screening.server, incumbent=incumbent, offered=offered, seed=seed, decided=decided)
-    ours, theirs = series[name], series[incumbent.candidate.candidate_id]
+    def is_worth_a_profile(series: dict[str, Series]) -> bool:
+        return opponent == ground.incumbent and decided(series).accepted
+
+    series = _measure(
+        team, server, opponent=opponent, offered=offered, seed=seed, is_worth_a_profile=is_worth_a_profile
+    )
+    ours, theirs = series[name], series[opponent.candidate.candidate_id]
     verdict, _ = team.judge.verdict(
         ours.replies, workspace=offered.workspace, before=screening.before, seed=seed, name=name,
         max_replies=plan.spec.evaluation.num_rescored,
     )  # fmt: skip
-    decision = decided(series)
+    return _Duel(opponent=opponent, ours=ours, theirs=theirs, verdict=verdict, decision=decided(series))
+
+
+def is_challenger(decision: Decision, *, lead: float) -> bool:
+    """It may be ahead of the incumbent, by the upper end of its interval over the parent."""
+    return decision.headline is not None and decision.accepted and math.log(decision.headline.ci_high) > lead
+
+
+def _left_on_branch(duel: _Duel, *, ground: Ground) -> Decision:
+    """Not measured beside the incumbent: its ratio over the parent is no ratio over the incumbent."""
+    headline = duel.decision.headline
+    if headline is None:
+        return duel.decision
+    about = headline.ratio / math.exp(ground.lead)
+    text = f"{duel.decision.reason} over {ground.parent.candidate.candidate_id}; about x{about:.3f} of the incumbent"
+    return replace(duel.decision, accepted=False, reason=f"branch: {text}", headline=None)
+
+
+def _concluded(
+    team: Team, offered: Checkpoint, duel: _Duel, *, record: Round, ground: Ground, series: dict[str, Series]
+) -> RoundResult:
+    side = "incumbent" if duel.opponent == ground.incumbent else "parent"
+    ours, verdict, decision = duel.ours, duel.verdict, duel.decision
     record = replace(
         record, decision=decision, spans=ours.spans,
-        metrics={"candidate": ours.medians(), "incumbent": theirs.medians()},
+        metrics={"candidate": ours.medians(), side: duel.theirs.medians()},
     )  # fmt: skip
     remark = ""
     if verdict.passed and decision.accepted:
-        verdict, remark = _reviewed(team, offered, verdict, decision, record=record, incumbent=incumbent)
-    record = replace(record, verdict=verdict, remark=remark)
-    record = _outcome(record, verdict, decision)
+        verdict, remark = _reviewed(team, offered, verdict, decision, record=record, parent=ground.parent)
+    record = _outcome(replace(record, verdict=verdict, remark=remark), verdict, decision)
+    checkpoint = profiled_checkpoint(offered, ours)
     if record.outcome is not Outcome.ACCEPTED:
-        return RoundResult(record=record, series=series)
+        return RoundResult(record=record, kept=None if record.is_refused else checkpoint, series=series)
     assert record.proposal is not None
-    activation = activation_of(team, record.proposal, ours.profile, offered=offered, incumbent=incumbent)
-    return RoundResult(
-        record=replace(record, activation=activation), checkpoint=profiled_checkpoint(offered, ours), series=series
-    )
+    activation = activation_of(team, record.proposal, ours.profile, offered=offered, incumbent=ground.parent)
+    return RoundResult(record=replace(record, activation=activation), checkpoint=checkpoint, series=series)
 
 
 def _reviewed(
-    team: Team, offered: Checkpoint, verdict: Verdict, decision: Decision, *, record: Round, incumbent: Checkpoint
+    team: Team, offered: Checkpoint, verdict: Verdict, decision: Decision, *, record: Round, parent: Checkpoint
 ) -> tuple[Verdict, str]:
     """What only a candidate that would be accepted is worth: its own tests where somebody wrote them anew, as
     certification will run them, and an agent's review, with its remark."""
@@ -85,8 +167,8 @@ def _reviewed(
     assert record.proposal is not None
     review = Review(
         workspace=offered.workspace, proposal=record.proposal, number=record.number, attempt=record.attempts,
-        patch=patch_of(team, offered.candidate, incumbent), verdict=verdict, decision=decision, metrics=record.metrics,
-        spans={"candidate": record.spans, "incumbent": incumbent.spans},
+        patch=patch_of(team, offered.candidate, parent), verdict=verdict, decision=decision, metrics=record.metrics,
+        spans={"candidate": record.spans, "incumbent": parent.spans},
     )  # fmt: skip
     try:
         reviewed = team.reviewer.review(review)
@@ -96,10 +178,10 @@ def _reviewed(
     return replace(verdict, refusals=reviewed.refusals), reviewed.remark
 
 
-def _noise_floor(team: Team, theirs: Series, *, incumbent: Checkpoint, seed_floor: float, seed: int) -> float:
-    """The incumbent against itself: round 0's A/A series for the seed, and for a later one its own consecutive windows,
+def _noise_floor(team: Team, theirs: Series, *, opponent: Checkpoint, seed_floor: float, seed: int) -> float:
+    """The opponent against itself: round 0's A/A series for the seed, and for a later one its own consecutive windows,
     because a runtime that serves many requests at once is steadier than a serial seed."""
-    if not incumbent.assembled.components:
+    if not opponent.assembled.components:
         return seed_floor
     try:
         logs = self_log_ratios(theirs.windows, metric=team.headline_metric)
@@ -109,17 +191,17 @@ def _noise_floor(team: Team, theirs: Series, *, incumbent: Checkpoint, seed_floo
 
 
 def _measure(
-    team: Team, server: Server, *, incumbent: Checkpoint, offered: Checkpoint, seed: int,
-    decided: Callable[[dict[str, Series]], Decision],
+    team: Team, server: Server, *, opponent: Checkpoint, offered: Checkpoint, seed: int,
+    is_worth_a_profile: Callable[[dict[str, Series]], bool],
 ) -> dict[str, Series]:  # fmt: skip
-    """The candidate, already up, beside a fresh start of the incumbent; what would be accepted is profiled then. Both
+    """The candidate, already up, beside a fresh start of the opponent; what would be accepted is profiled then. Both
     are stopped afterwards."""
     plan, name = team.bench.plan, offered.candidate.candidate_id
     servers = [server]
     try:
         server.pause()
-        team.bench.build(incumbent.workspace)
-        other = team.bench.serve(incumbent.workspace, name=incumbent.candidate.candidate_id)
+        team.bench.build(opponent.workspace)
+        other = team.bench.serve(opponent.workspace, name=opponent.candidate.candidate_id)
         servers.append(other)
         series = team.evaluator.compare(
             [
@@ -129,8 +211,7 @@ def _measure(
             load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs,
             window_s=plan.schedule.search_window_s, warmup_s=plan.schedule.search_warmup_s, profiled=name,
         )  # fmt: skip
-        is_worth_it = decided(series).accepted
-        return with_profile(team, series, server, offered=offered) if is_worth_it else series
+        return with_profile(team, series, server, offered=offered) if is_worth_a_profile(series) else series
     finally:
         for each in servers:
             each.stop(drain_s=0)

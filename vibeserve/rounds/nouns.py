@@ -11,7 +11,7 @@ from vibeserve.agents import Assembled, EvaluatorAgent, ImplementerAgent, JudgeA
 from vibeserve.benchmark import Clock
 from vibeserve.checkpoint import CheckpointStore
 from vibeserve.contract import Metric
-from vibeserve.core.nouns import Candidate, Round
+from vibeserve.core.nouns import Candidate, RatioInterval, Round
 from vibeserve.profiles import Profile
 from vibeserve.progress import Progress
 from vibeserve.roles.evaluator import Evaluator, Series
@@ -74,6 +74,10 @@ class RoundResult:
 
     record: Round
     checkpoint: Checkpoint | None = None
+    kept: Checkpoint | None = None
+    """passed every gate and was measured, but is not the incumbent: a policy may extend it"""
+    against_parent: RatioInterval | None = None
+    """of the headline, where the round did not start from the incumbent too"""
     series: dict[str, Series] = field(default_factory=dict)
 
 

@@ -4,18 +4,47 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vibeserve.agents import TUNING_CARD, Assembled, Implementation
 from vibeserve.agents.hygiene import remove_tree
 from vibeserve.core.nouns import Candidate, Proposal
-from vibeserve.errors import RefusedError, ServerError, SpecError
+from vibeserve.errors import RefusedError, ServerError, SpecError, VibeServeError
 from vibeserve.roles.evaluator import Entrant
+from vibeserve.roles.judge import Screening
 from vibeserve.rounds.nouns import Checkpoint, Team, first_line
 from vibeserve.service import Server
 from vibeserve.skills import Skill, declared_parameters, pinned_values, resolve
 from vibeserve.workloads import Pool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A first attempt up to where the device is needed: the committed candidate, or why there is none."""
+
+    proposal: Proposal
+    offered: Checkpoint | None = None
+    screening: Screening | None = None
+    """where the static gates or the build refused"""
+    error: VibeServeError | None = None
+
+    def give(self) -> tuple[Proposal, Checkpoint]:
+        """What was offered; raises what the implementation raised."""
+        if self.error is not None:
+            raise self.error
+        assert self.offered is not None
+        return self.proposal, self.offered
+
+
+def prepare(team: Team, proposal: Proposal, *, given: Implementation) -> Prepared:
+    """Implement, commit, scan and build. Several may be prepared at once, each in a workspace of its own; nothing is
+    started and nothing is measured."""
+    try:
+        proposal, offered = offer(team, proposal, given=given)
+        return Prepared(proposal=proposal, offered=offered, screening=team.judge.screen_statically(offered.workspace))
+    except VibeServeError as error:
+        return Prepared(proposal=proposal, error=error)
 
 
 def offer(team: Team, proposal: Proposal, *, given: Implementation) -> tuple[Proposal, Checkpoint]:
@@ -86,9 +115,13 @@ def count_lines(workspace: Path) -> int:
     return sum(len(path.read_text(encoding="utf-8", errors="replace").splitlines()) for path in sources)
 
 
+def workspace_of(team: Team, name: str) -> Path:
+    return team.bench.run_dir / "workspaces" / name
+
+
 def fresh_workspace(team: Team, name: str) -> Path:
     """A new folder under the run for one workspace; what an interrupted attempt left there goes."""
-    workspace = team.bench.run_dir / "workspaces" / name
+    workspace = workspace_of(team, name)
     remove_tree(workspace)
     workspace.parent.mkdir(parents=True, exist_ok=True)
     return workspace

@@ -228,8 +228,17 @@ class Budget:
 @dataclass(kw_only=True)
 class Search:
     policy: str = "greedy"
+    """greedy, beam, random (`docs/search.md`)"""
     patience: int = 3
-    """stop after so many rounds in a row without an accepted candidate"""
+    """greedy, random: rounds in a row without an accepted candidate that are a plateau; beam: moves"""
+    pivots: int = 2
+    """greedy: changes of direction at a plateau before the search ends, each for as many rounds again; 0 = none"""
+    width: int = 2
+    """beam: checkpoints that are extended side by side"""
+    branching: int = 2
+    """beam: proposals upon each of them in one move"""
+    stop_at_goal: bool = False
+    """end the search once every goal is met with the lower end of its interval, instead of using the budget up"""
     seed: int = 0
     """of the policy random"""
     pins: dict[str, float | int | str | bool] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""Does the search earn its cost? A grid that is measured once, and policies replayed over it."""
