@@ -17,7 +17,6 @@ from benchmarks.overhead.history import Recorded, add_round, seed_entry
 from benchmarks.overhead.nothing import NullPlanner, null_team
 from benchmarks.overhead.share import Share, share_of_wall
 from vibeserve.arguments import VerbParser
-from vibeserve.artifact.status import run_statuses
 from vibeserve.checkpoint import CheckpointStore
 from vibeserve.config import compose_spec
 from vibeserve.core.paths import data_dir, state_dir
@@ -28,6 +27,7 @@ from vibeserve.plan import Plan
 from vibeserve.plan.unmeasured import compile_unmeasured
 from vibeserve.seeds import get_seed, scaffold_settings
 from vibeserve.skills import target_facts
+from vibeserve.status import run_statuses
 from vibeserve.synthesis import synthesize
 
 HISTORIES = (1, 10, 100, 1_000, 10_000)

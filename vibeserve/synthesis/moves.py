@@ -65,9 +65,9 @@ class Mover:
         own, elsewhere = history_at(self.search.tree, records, parent=parent, has_branches=has_branches)
         state = PlanningState(
             facts=self.facts, scaffold=team.scaffold, skills=team.skills, incumbent=checkpoint.assembled,
-            spans=checkpoint.spans, profile=checkpoint.profile, workspace=checkpoint.workspace, tried=tried_folder(team), records=own,
-            min_effect=team.bench.plan.spec.evaluation.min_effect, number=number, avoided=avoided,
-            elsewhere=(*elsewhere, *beside),
+            spans=checkpoint.spans, profile=checkpoint.profile, workspace=checkpoint.workspace,
+            tried=tried_folder(team), records=own, min_effect=team.bench.plan.spec.evaluation.min_effect,
+            number=number, avoided=avoided, elsewhere=(*elsewhere, *beside),
         )  # fmt: skip
         return self.steering.steered(state)
 
