@@ -250,6 +250,44 @@ def test_memory_that_nobody_maps_is_counted_where_the_kernel_counts(make_wall, s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tier", ["A", "B"], indirect=True)
+def test_memory_that_nobody_maps_is_seen_while_it_lasts(make_wall, start, until) -> None:
+    """Between two questions, too: it is sampled."""
+    script = """
+        import os, time
+        hidden = os.memfd_create("hidden")
+        for _ in range(128):
+            os.write(hidden, bytes(1 << 20))
+        while not os.path.exists("enough"):
+            time.sleep(0.05)
+        os.close(hidden)
+        print("up", flush=True)
+        time.sleep(60)
+    """
+    wall = make_wall()
+    process = start(script, wall=wall)
+    if process.memory_counted_by == "processes":
+        pytest.skip("no memory control group can be made here")
+    until(lambda: process.guard.peak_own_bytes > 128 << 20)
+    (wall.workdir / "enough").touch()
+    _up(process, until)
+    assert process.cgroup.own_bytes() < 64 << 20
+    assert process.rss_gib() > 0.12
+
+
+def test_the_dead_are_not_stopped(make_wall, tmp_path: Path) -> None:
+    """At once: there is no group any more that could say that it stands."""
+    process = spawn(["/bin/true"], wall=make_wall(), log=tmp_path / "log")
+    process.wait(20)
+    process.kill_tree()
+    process.pause()
+    assert not process.is_paused
+    process.resume()
+    assert process.cgroup.freeze() == (process.stopped_by != "SIGSTOP")
+    assert process.moved == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tier", ["A", "B"], indirect=True)
 def test_what_was_read_from_files_is_no_memory(make_wall, start, until, tmp_path: Path) -> None:
     """Whether a page of the weights is charged to a group depends on who read it first, so none is."""
     (tmp_path / "inside" / "weights").write_bytes(bytes(128 << 20))
@@ -392,3 +430,18 @@ def test_a_group_that_freezes_nothing_is_not_used(tmp_path: Path) -> None:
     group = Cgroup(pids=None, memory=None)
     assert (group.freeze(), group.is_frozen(), group.cpu_s(), group.own_bytes()) == (False, False, None, 0)
     assert replace(group, cpu=tmp_path).cpu_s() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("freezer", "state", "advice"),
+    [("cgroup v2", "OK", ""), ("cgroup v1", "OK", ""), ("SIGSTOP", "WARNING", "Delegate=yes")],
+)
+def test_the_doctor_names_the_stop(monkeypatch: pytest.MonkeyPatch, freezer: str, state: str, advice: str) -> None:
+    from vibeserve import sandbox
+    from vibeserve.cli import doctor
+
+    held = {"memory": "x", "freezer": freezer, "peak_memory": "processes"}
+    monkeypatch.setattr(sandbox, "probe_limits", lambda: dict(held), raising=False)
+    (found,) = [finding for finding in doctor._walls() if finding.name == "sandbox stop"]
+    assert found.detail == f"freezer: {freezer}; peak_memory is counted by: processes"
+    assert (found.state.name, found.next.endswith(advice)) == (state, True)

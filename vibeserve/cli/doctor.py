@@ -193,7 +193,9 @@ def _disk(cache: Path) -> Finding:
 
 def _walls() -> Iterator[Finding]:
     from vibeserve.sandbox import probe_limits, probe_tiers
+    from vibeserve.sandbox.cgroups import SIGNAL
     from vibeserve.sandbox.resources import gpu_devices
+    from vibeserve.sandbox.tiers import FREEZER, MEMORY_COUNT
 
     tiers = {tier: text for tier, text in probe_tiers().items() if tier != "C"}
     usable = [tier for tier, text in tiers.items() if text == "available"]
@@ -202,12 +204,20 @@ def _walls() -> Iterator[Finding]:
         advice = "" if usable else "install bubblewrap, or a kernel with Landlock (6.7); last resort: sandbox=none"
         yield Finding(name=f"sandbox tier {tier}", state=state, detail=text, next=advice)
     limits = probe_limits()
+    freezer, counted = limits.pop(FREEZER), limits.pop(MEMORY_COUNT)
     unlimited = [name for name, how in limits.items() if how.startswith("nothing")]
     yield Finding(
         name="sandbox limits",
         state=State.WARNING if unlimited else State.OK,
         detail="; ".join(f"{name}: {how}" for name, how in limits.items()),
         next="run as a plain user: without a control group root may start any number of processes" if unlimited else "",
+    )
+    is_by_signal = freezer == SIGNAL
+    yield Finding(
+        name="sandbox stop",
+        state=State.WARNING if is_by_signal else State.OK,
+        detail=f"freezer: {freezer}; peak_memory is counted by: {counted}",
+        next="run below a control group of yours: systemd-run --user --scope -p Delegate=yes" if is_by_signal else "",
     )
     if nodes := gpu_devices():
         detail = f"passed to the servers of GPU targets: {', '.join(map(str, nodes))}"

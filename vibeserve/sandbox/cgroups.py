@@ -83,7 +83,7 @@ class Cgroup:
         deadline = time.monotonic() + timeout_s
         while True:
             self._order(is_frozen=True)
-            if self.is_frozen() or time.monotonic() > deadline:
+            if self.is_frozen() or not self.freezer.is_dir() or time.monotonic() > deadline:
                 return True
             time.sleep(_POLL_S)
 

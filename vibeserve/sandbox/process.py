@@ -87,8 +87,8 @@ class Process:
         return self.cgroup.stopped_by
 
     def pause(self) -> None:
-        """Stop every thread inside, of those forked meanwhile too. Once more changes nothing."""
-        if self.is_paused:
+        """Stop every thread inside, of those forked meanwhile too. What is stopped, or dead, is left as it is."""
+        if self.is_paused or self.poll() is not None:
             return
         if not self.cgroup.freeze():
             self._paused = tree.stop_all(self.pid, keep=self.keepers)
