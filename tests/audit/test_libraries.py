@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from vibeserve.audit import check_libraries
 from vibeserve.audit.elf import ElfError, read_library
+from vibeserve.core.paths import data_dir
+from vibeserve.skills import assemble, load_skills, resolve
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 NUM_HEADER_BYTES = 64
@@ -141,6 +144,20 @@ def test_what_is_no_library_is_no_build_output(tmp_path: Path, data: bytes, faul
     (tmp_path / "build" / "libwho.so").write_bytes(data)
     (text,) = texts(tmp_path)
     assert text.startswith(f"build/foreign_output: build/libwho.so: {fault}")
+
+
+NATIVE = ("native-forward", "batched-decode-attention", "widened-bf16-linears", "int8-groupwise-linears")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NATIVE)
+def test_every_native_component_passes_as_it_is_built(name: str, tmp_path: Path) -> None:
+    skills, workspace = load_skills(data_dir("skills")), tmp_path / "workspace"
+    scaffold = data_dir("templates") / "runtime" / "text"
+    assemble(scaffold, components=list(resolve([name], skills)), parameters={}, destination=workspace)
+    subprocess.run([sys.executable, "-m", "runtime.build"], cwd=workspace, check=True, capture_output=True)
+    built = sorted((workspace / "build").glob("*.so"))
+    assert built and check_libraries(workspace) == []
 
 
 def test_a_damaged_library_is_an_error_and_nothing_else(tmp_path: Path) -> None:

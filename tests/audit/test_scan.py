@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import py_compile
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,19 @@ SKILLS = load_skills(data_dir("skills"))
 def test_every_component_passes(skill: Skill, tmp_path: Path) -> None:
     scaffold, workspace = data_dir("templates") / "runtime" / "text", tmp_path / "workspace"
     assemble(scaffold, components=list(resolve([skill.name], SKILLS)), parameters={}, destination=workspace)
+    assert scan_workspace(workspace, allow_engines=[]) == []
+
+
+@pytest.mark.parametrize("scaffold", ["runtime/text", "runtime/custom", "runtime/text_wrapped"])
+def test_every_scaffold_passes(scaffold: str) -> None:
+    assert scan_workspace(data_dir("templates") / scaffold, allow_engines=["transformers"]) == []
+
+
+@pytest.mark.parametrize("kind", ["custom", "embedding"])
+def test_what_a_new_target_starts_from_passes(kind: str, tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    shutil.copytree(data_dir("templates") / "runtime" / "custom", workspace)
+    shutil.copytree(data_dir("templates") / "target" / kind / "scaffold", workspace, dirs_exist_ok=True)
     assert scan_workspace(workspace, allow_engines=[]) == []
 
 
