@@ -39,7 +39,7 @@ def judge_and_measure(
     ours, theirs = series[name], series[incumbent.candidate.candidate_id]
     verdict, _ = team.judge.verdict(
         ours.replies, workspace=offered.workspace, before=screening.before, seed=seed, name=name,
-        max_replies=plan.spec.evaluation.num_rescored,
+        max_replies=plan.spec.evaluation.num_rescored, added=ours.refusals,
     )  # fmt: skip
     decision = decide(
         ours.windows, theirs.windows, metric=team.headline_metric, seed=seed,
