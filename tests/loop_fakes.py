@@ -218,13 +218,16 @@ class FakeJudge:
     screened: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
     judged: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
     failed: tuple[Refusal, ...] = ()
+    not_probed: tuple[str, ...] = ()
     calls: list[str] = field(default_factory=list)
 
     def screen(self, workspace: Path, *, name: str, seed: int, is_thorough: bool = False) -> Screening:
         self.calls.append(f"screen {name}")
         refusals = self.screened.get(name, ())
         server: Any = None if refusals else self.bench.serve(workspace, name=name)
-        return Screening(refusals=refusals, checks=("scan",), server=server, before=None)  # type: ignore[arg-type]
+        return Screening(
+            refusals=refusals, checks=("scan",), server=server, before=None, not_run=self.not_probed  # type: ignore[arg-type]
+        )  # fmt: skip
 
     def screen_statically(self, workspace: Path) -> Screening | None:
         """Of those to be screened out, the ones that the scan or the build refuses."""
@@ -257,6 +260,8 @@ class FakeEvaluator:
     """factors on a candidate's metrics, beside the clock's"""
     truth: Callable[[str], float] | None = None
     """ratio over the seed by candidate, in place of what the cards claim"""
+    refused: dict[str, tuple[Refusal, ...]] = field(default_factory=dict)
+    """what a candidate's windows show by their timing"""
 
     def compare(self, entrants: Sequence[Entrant], *, num_pairs: int, **_: Any) -> dict[str, Series]:
         self.compared.append(tuple(entrant.name for entrant in entrants))
@@ -279,7 +284,8 @@ class FakeEvaluator:
         read = self.clock.read(name, [{"peak_memory": 1.0}] * num_pairs)
         factors = self.scaled.get(name, {})
         windows = tuple({key: value * factors.get(key, 1.0) for key, value in window.items()} for window in read)
-        return Series(name=name, windows=windows, replies=(), spans=dict(SPANS))
+        refusals = self.refused.get(name, ())
+        return Series(name=name, windows=windows, replies=(), spans=dict(SPANS), refusals=refusals)
 
 
 def small_spec(**budget: Any) -> Spec:

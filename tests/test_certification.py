@@ -80,6 +80,8 @@ class FakeEvaluator:
     speeds: dict[str, int]
     failures: dict[str, Exception] = field(default_factory=dict)
     compared: list[tuple[str, tuple[str, ...], int]] = field(default_factory=list)
+    refused: tuple[Refusal, ...] = ()
+    """what the winner's windows show by their timing, on every start"""
 
     def compare(self, entrants: Sequence[Entrant], *, load: str, num_pairs: int, **_: Any) -> dict[str, Series]:
         self.compared.append((load, tuple(entrant.name for entrant in entrants), num_pairs))
@@ -100,7 +102,8 @@ class FakeEvaluator:
             replace(each, request=replace(each.request, request_id=f"{name}-{call}-{n}"))
             for n, each in enumerate(replies)
         )
-        return Series(name=name, windows=windows, replies=named)
+        refusals = self.refused if name == WINNER else ()
+        return Series(name=name, windows=windows, replies=named, refusals=refusals)
 
 
 @dataclass
@@ -251,6 +254,17 @@ def test_a_winner_whose_replies_are_refused_keeps_its_numbers(rig: Rig) -> None:
     assert result.metrics
 
 
+def test_a_winner_whose_windows_are_saved_up_for_is_refused_once(rig: Rig) -> None:
+    rig.evaluator.refused = (Refusal(gate="timing", reason_class="held_back", text="0 of 900 in the warm-ups"),)
+    result = rig.certify(rival("a"))
+    assert result.verdict.refusals == rig.evaluator.refused and result.metrics
+
+
+def test_what_the_probes_cannot_look_at_is_listed(rig: Rig) -> None:
+    rig.judge.not_probed = ("chat: the model has no chat template",)
+    assert "chat: the model has no chat template" in rig.certify(rival("a")).not_run
+
+
 def test_a_winner_that_fails_its_own_tests_is_refused(rig: Rig) -> None:
     rig.judge.failed = (Refusal(gate="own_tests", reason_class="failed", text="1 failed"),)
     verdict = rig.certify(rival("a")).verdict
@@ -343,7 +357,9 @@ def test_an_audit_that_the_machine_breaks_is_no_result(rig: Rig) -> None:
         rig.certify(rival("a"))
 
 
-@pytest.mark.parametrize(("scope", "num_left_out"), [(AuditScope.full, 0), (AuditScope.cheap, 6), (AuditScope.none, 9)])
+@pytest.mark.parametrize(
+    ("scope", "num_left_out"), [(AuditScope.full, 0), (AuditScope.cheap, 6), (AuditScope.none, 10)]
+)
 def test_what_the_scope_leaves_out_is_listed(rig: Rig, scope: AuditScope, num_left_out: int) -> None:
     result = rig.certify(rival("a"), extent=replace(EXTENT, audits=scope, is_fresh_per_window=True))
     left_out = [text for text in result.not_run if "impossible" not in text]

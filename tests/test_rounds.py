@@ -128,6 +128,13 @@ def test_a_refused_candidate_keeps_its_numbers_and_is_never_ranked(rig: Rig) -> 
     assert set(result.series) == {"r01a1", "r00a1"}
 
 
+def test_one_whose_windows_are_saved_up_for_is_refused(rig: Rig) -> None:
+    text = "3 of 900 outputs came in the warm-ups"
+    rig.evaluator.refused["r01a1"] = (Refusal(gate="timing", reason_class="held_back", text=text),)
+    record = rig.run().record
+    assert (record.outcome, record.reason) == (Outcome.REJECTED, f"refused: timing/held_back: {text}")
+
+
 def test_one_that_screening_refuses_is_not_measured(rig: Rig) -> None:
     rig.judge.screened["r01a1"] = (Refusal(gate="scan", reason_class="engine_import", text="imports vllm"),)
     record = rig.run().record

@@ -109,6 +109,11 @@ class _Collected:
     def winner_replies(self, load: str) -> list[Record]:
         return [reply for row in self.series[load][WINNER] for reply in row.replies]
 
+    def winner_refusals(self) -> list[Refusal]:
+        """What the timing of its windows shows, each kind once."""
+        found = [each for rows in self.series.values() for row in rows[WINNER] for each in row.refusals]
+        return list({(each.gate, each.reason_class): each for each in found}.values())
+
 
 class Certifier:
     def __init__(
@@ -284,7 +289,9 @@ class Certifier:
         with self._progress.busy("certify", f"re-scoring {len(replies)} replies under the f32 reference"):
             verdict, scores = self._judge.verdict(
                 replies, workspace=workspace, before=screening.before, seed=secrets.randbits(31), max_replies=0,
-                name=WINNER, added=[*failed, *(refusal for audit in audits for refusal in audit.refusals)],
+                name=WINNER, added=[
+                    *failed, *collected.winner_refusals(), *(refusal for audit in audits for refusal in audit.refusals)
+                ],
             )  # fmt: skip
         verdict = replace(verdict, checks=(*verdict.checks, "own_tests", *(["audits"] if audits else [])))
         return Certification(

@@ -87,6 +87,16 @@ def answer_probes(monkeypatch: pytest.MonkeyPatch, answer: ProbeReport | Excepti
     monkeypatch.setattr(judge_module, "probe_server", probe)
 
 
+def test_what_a_probe_cannot_look_at_is_neither_a_pass_nor_a_refusal(
+    judge: Judge, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "chat: the model has no chat template"
+    checks = [ProbeCheck(name=name, ok=True, not_run=why if "chat" in name else "") for name in PROBES.checks]
+    answer_probes(monkeypatch, ProbeReport(checks=tuple(checks)))
+    screening = judge.screen(workspace, name="r01a1", seed=1, is_thorough=True)
+    assert (screening.refusals, screening.not_run) == ((), (why,))
+
+
 def test_a_candidate_that_passes_is_up_afterwards(judge: Judge, bench: FakeBench, workspace: Path) -> None:
     screening = judge.screen(workspace, name="r01a1", seed=1)
     assert (screening.refusals, screening.checks, screening.server) == ((), SCREEN_CHECKS, bench.server)

@@ -6,6 +6,7 @@ from vibeserve.benchmark.clock import Clock, FakeClock, RealClock
 from vibeserve.benchmark.decision import Guard, decide
 from vibeserve.benchmark.disturbance import DisturbedPair
 from vibeserve.benchmark.headroom import Headroom, headroom
+from vibeserve.benchmark.hoarding import Span, held_back
 from vibeserve.benchmark.interleaving import Contender, Devices, Discarding, Slice, interleave
 from vibeserve.benchmark.metrics import pooled_metrics, window_metrics
 from vibeserve.benchmark.statistics import noise_floor, paired_log_ratios, paired_ratio, self_log_ratios
@@ -21,8 +22,10 @@ __all__ = [
     "Headroom",
     "RealClock",
     "Slice",
+    "Span",
     "decide",
     "headroom",
+    "held_back",
     "interleave",
     "noise_floor",
     "paired_log_ratios",

@@ -77,6 +77,8 @@ class Slice:
     """place in the order of its pair"""
     start_s: float
     end_s: float
+    resumed_s: float = 0.0
+    """when its load went on, in the same seconds: the warm-up is from here to `start_s`"""
     facts: dict[str, float] = field(default_factory=dict)
     """the machine before the slice: psi_avg10, steal_s, psi_share, sentinel_huge_gb_s, sentinel_4k_gb_s (the last three
     are read once a pair); during it: steal_share, foreign_share, num_throttled (`neighbours`)"""
@@ -195,7 +197,7 @@ class _Run:
             contender = self.contenders[index]
             facts = machine_facts() | readings
             before, started_s = self._counters(contender), time.monotonic()
-            start_s, end_s = self.window(contender)
+            resumed_s, start_s, end_s = self.window(contender)
             facts |= neighbour_facts(
                 before, self._counters(contender), cpus=len(set(self.devices.cpus)),
                 seconds=time.monotonic() - started_s,
@@ -203,15 +205,23 @@ class _Run:
             slowed = gpu_slowdowns(self.devices.gpus)
             facts |= {"num_throttled": facts.get("num_throttled", 0.0) + len(slowed)} if slowed else {}
             slices.append(
-                Slice(contender=contender.name, pair=pair, position=position, start_s=start_s, end_s=end_s, facts=facts)
+                Slice(
+                    contender=contender.name,
+                    pair=pair,
+                    position=position,
+                    start_s=start_s,
+                    end_s=end_s,
+                    resumed_s=resumed_s,
+                    facts=facts,
+                )
             )
         return slices
 
     def _counters(self, contender: Contender) -> Reading | None:
         return read_counters(self.devices.cpus, tree_s=contender.server.cpu_s())
 
-    def window(self, contender: Contender) -> tuple[float, float]:
-        """Run one slice; the window in active seconds."""
+    def window(self, contender: Contender) -> tuple[float, float, float]:
+        """Run one slice; (its beginning, the window) in active seconds."""
         warmup_s = self.warmup_s
         if contender.name not in self.seen and self.first_warmup_s is not None:
             warmup_s = self.first_warmup_s
@@ -223,7 +233,8 @@ class _Run:
                 contender.session.resume()
             else:
                 contender.session.start()
-            start_s = contender.session.active_now_s() + warmup_s
+            resumed_s = contender.session.active_now_s()
+            start_s = resumed_s + warmup_s
             end_s = start_s + self.window_s
             while (left_s := end_s - contender.session.active_now_s()) > 0:
                 check_alive(contender)
@@ -231,7 +242,7 @@ class _Run:
             check_alive(contender)
         finally:
             self.halt(contender)
-        return start_s, end_s
+        return resumed_s, start_s, end_s
 
     def halt(self, contender: Contender) -> None:
         """Generator first, then the server: nothing is sent to a server that does not run."""

@@ -9,9 +9,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
-from vibeserve.benchmark import Clock, Contender, Devices, Discarding, DisturbedPair, Slice, interleave, window_metrics
+from vibeserve.benchmark import (
+    Clock,
+    Contender,
+    Devices,
+    Discarding,
+    DisturbedPair,
+    Slice,
+    Span,
+    held_back,
+    interleave,
+    window_metrics,
+)
 from vibeserve.client import LoadSession
 from vibeserve.contract import Metric, Record
+from vibeserve.core.nouns import Refusal
 from vibeserve.profiles import Profile, profile_lines
 from vibeserve.progress import Progress
 from vibeserve.roles.loads import end_load
@@ -59,6 +71,8 @@ class Series:
     """pairs that the machine spoilt; they were measured again"""
     profile: Profile | None = None
     """of the seed and of what would be accepted, where the spec asks for one"""
+    refusals: tuple[Refusal, ...] = ()
+    """of an entrant that is judged: what its windows show by their timing"""
 
     def medians(self) -> dict[str, float]:
         """Median over the windows of every metric that all windows have."""
@@ -235,7 +249,13 @@ class Evaluator:
         ]  # fmt: skip
         windows = tuple(_finite(window) for window in self._clock.read(entrant.name, measured))
         facts = tuple(part.facts for part in row)
-        return Series(name=entrant.name, windows=windows, replies=tuple(replies), facts=facts, spans=dict(spans))
+        # a server's first slice begins with prefills and is no measure of the others
+        later = [Span(resumed_s=part.resumed_s, start_s=part.start_s, end_s=part.end_s) for part in row[1:]]
+        refused = held_back(replies, later, seed=len(replies)) if entrant.is_judged else None
+        return Series(
+            name=entrant.name, windows=windows, replies=tuple(replies), facts=facts, spans=dict(spans),
+            refusals=(refused,) if refused else (),
+        )  # fmt: skip
 
 
 def _finite(window: Mapping[str, float]) -> dict[str, float]:
@@ -258,4 +278,5 @@ def merged(parts: Sequence[Series]) -> Series:
         replies=tuple(reply for part in parts for reply in part.replies),
         facts=tuple(facts for part in parts for facts in part.facts),
         discarded=tuple(pair for part in parts for pair in part.discarded),
+        refusals=tuple(refusal for part in parts for refusal in part.refusals),
     )

@@ -113,7 +113,7 @@ def _duel(
     ours, theirs = series[name], series[opponent.candidate.candidate_id]
     verdict, _ = team.judge.verdict(
         ours.replies, workspace=offered.workspace, before=screening.before, seed=seed, name=name,
-        max_replies=plan.spec.evaluation.num_rescored,
+        max_replies=plan.spec.evaluation.num_rescored, added=ours.refusals,
     )  # fmt: skip
     return _Duel(opponent=opponent, ours=ours, theirs=theirs, verdict=verdict, decision=decided(series))
 

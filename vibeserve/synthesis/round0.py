@@ -31,7 +31,7 @@ def baseline_round(team: Team, *, seed: Seed) -> RoundResult:
     plan = team.bench.plan
     verdict, _ = team.judge.verdict(
         series["r00a1"].replies, workspace=workspace, before=screening.before, seed=draw, name="r00a1",
-        max_replies=plan.spec.evaluation.num_rescored,
+        max_replies=plan.spec.evaluation.num_rescored, added=series["r00a1"].refusals,
     )  # fmt: skip
     if not verdict.passed:
         raise RefusedError(f"the seed is refused: {verdict.refusals[0].feedback}", reasons=verdict.refusals)
