@@ -163,6 +163,8 @@ def test_a_proposal_comes_from_a_file_or_standard_input(project: Project, source
         (["steer", "pin", "model.dtype=int4"], "steer: model.dtype: that is a new plan"),
         (["steer", "constrain", "--only", "goals[0].min_ratio=1"], "steer: goals[0].min_ratio: that is a new plan"),
         (["steer", "backend", "baseline.vllm=playbook"], "that is a new plan"),
+        (["steer", "budget", "level=quick"], "steer: level: that is a new plan"),
+        (["steer", "budget.level=quick"], "steer: budget.level=quick: that is a new plan"),
         (["steer", "budget", "attempts=9"], "'attempts' was unexpected"),
         (["steer", "budget", "rounds=many"], "rounds: 'many' is not of type 'integer'"),
         (["steer", "budget", "rounds"], "steer: rounds: is not NAME=VALUE"),

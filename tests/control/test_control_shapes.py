@@ -8,7 +8,7 @@ import pytest
 from steering_rig import DOCUMENT
 
 from vibeserve.control import shape_problem, told
-from vibeserve.control.shapes import FIXED, SHAPES
+from vibeserve.control.shapes import FIXED, FIXED_KEYS, SHAPES
 from vibeserve.spec import Spec
 
 RIGHT: dict[str, dict[str, Any]] = {
@@ -78,6 +78,11 @@ def test_what_is_claimed_and_how_it_is_judged_is_a_new_plan(command: str, form: 
     name = f"{group}.min_effect"
     assert shape_problem(command, form(name)) == f"{name}: that is a new plan"
     assert shape_problem(command, form(group)) == f"{group}: that is a new plan"
+
+
+@pytest.mark.parametrize("key", FIXED_KEYS)
+def test_how_much_is_certified_is_a_new_plan(key: str) -> None:
+    assert shape_problem("budget", {key: "quick"}) == f"{key}: that is a new plan"
 
 
 def test_every_group_of_the_spec_is_steered_or_fixed() -> None:

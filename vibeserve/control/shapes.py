@@ -15,6 +15,8 @@ FIXED = (
     "seed", "allow_engines", "target",
 )  # fmt: skip
 """groups of the spec that say what is claimed and how it is judged: another value makes another plan"""
+FIXED_KEYS = ("level", "budget.level", "require_goal")
+"""of groups that can be steered otherwise: what certification runs, and what counts as success"""
 NEW_PLAN = "that is a new plan"
 BUDGETS = ("rounds", "wall_s", "tokens", "usd")
 STEERED_BACKENDS = ("playbook", "openai", "codex", "claude", "command", "external")
@@ -81,8 +83,8 @@ BEFORE_THE_SEARCH = (*AT_ANY_TIME, "stop")
 
 
 def fixed_names(names: Iterable[str]) -> list[str]:
-    """Those that lie in a group which a run cannot change."""
-    return [name for name in names if name.split(".")[0].split("[")[0] in FIXED]
+    """Those that a run cannot change: in a fixed group, or a fixed key."""
+    return [name for name in names if name in FIXED_KEYS or name.split(".")[0].split("[")[0] in FIXED]
 
 
 def shape_problem(command: str, arguments: Mapping[str, Any]) -> str:
