@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,11 @@ from vibeserve.profiles import (
     Profile,
     build_profile,
     floors_of,
+    mapped_libraries,
     observe,
     planning_shares,
     profile_lines,
+    read_threads,
     report_rows,
     spans_profile,
 )
@@ -129,6 +133,37 @@ def test_threads_are_told_by_cpu_whatever_they_are_written_in(tmp_path: Path) ->
     assert rows == [("engine", 0.95, True), ("omp", 0.75, False), ("MainThread", 0.05, True)]
     assert profile.structure.num_processes == 1 and profile.structure.libraries == ("libfast.so",)
     assert cpu_shares(before, after, seconds=0.0) == {}
+
+
+def test_threads_of_a_process_are_read_with_their_own_numbers() -> None:
+    ready, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        ready.set()
+        done.wait(10)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert ready.wait(10)
+    try:
+        found = read_threads([os.getpid(), 1 << 22])
+    finally:
+        done.set()
+        thread.join()
+    assert {os.getpid(), thread.native_id} <= set(found), "a process that is gone has no threads"
+    assert all(clock.pid == os.getpid() and clock.cpu_s >= 0 and clock.name for clock in found.values())
+
+
+def test_libraries_are_told_without_the_systems_and_without_extensions(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    paths = [
+        "/venv/torch/lib/libtorch_cpu.so", "/run/w/build/kernels.so", "/usr/lib/libc.so.6", "/venv/x/libgomp.so.1",
+        "/venv/np/_core.cpython-311-x86_64-linux-gnu.so", "/run/w/a file.so", "/dev/zero", "[heap]",
+    ]  # fmt: skip
+    lines = [f"7f00-7f01 r-xp 00000000 08:01 {n}    {path}" for n, path in enumerate(paths)]
+    (tmp_path / "7/maps").write_text("\n".join([*lines, "7f02-7f03 rw-p 00000000 00:00 0"]))
+    names = mapped_libraries([7, 8], proc=tmp_path)
+    assert names == ("a file.so", "kernels.so", "libgomp.so.1", "libtorch_cpu.so")
 
 
 # -- what a plan reckons with

@@ -71,7 +71,7 @@ def test_perf_gives_the_innermost_function_outside_the_kernel() -> None:
     found = parse_perf(PERF)
     assert [(each.tid, each.symbol, each.library) for each in found] == [
         (18625, "__GI___pthread_disable_asynccancel", "libc.so.6"),
-        (18625, "pthread_cond_signal??GLIBC_2.3.2", "libc.so.6"),
+        (18625, "pthread_cond_signal", "libc.so.6"),
         (18558, "_PyEval_EvalFrameDefault", "libpython3.11.so.1.0"),
         (18625, "at::native::gemm (anonymous namespace)", "libtorch_cpu.so"),
         (18625, "mkl_blas_def_xsgemv", "libtorch_cpu.so"), (18626, "read_hpet", "[kernel.kallsyms]"),

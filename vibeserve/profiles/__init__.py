@@ -7,7 +7,7 @@ from vibeserve.profiles.floors import UnitFloors, floors_of, unit_floors
 from vibeserve.profiles.linux_perf import LinuxPerf
 from vibeserve.profiles.observer import MAX_EFFECT, is_within, observe, order_of_slices, under_rule
 from vibeserve.profiles.py_spy import PySpy
-from vibeserve.profiles.shares import planning_shares, source_text
+from vibeserve.profiles.shares import planning_shares
 from vibeserve.profiles.text import COLUMNS, ReportRow, profile_lines, report_rows
 from vibeserve.profiles.threads import mapped_libraries, read_threads
 from vibeserve.profiles.tools import Profiler, Recording, Target
@@ -43,7 +43,6 @@ __all__ = [
     "profile_lines",
     "read_threads",
     "report_rows",
-    "source_text",
     "spans_profile",
     "under_rule",
     "unit_floors",

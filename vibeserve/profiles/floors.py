@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 from vibeserve.hardware.roofline import read_floor_s
 from vibeserve.plan import Plan
+from vibeserve.plan.memory import GIB
 from vibeserve.plan.nouns import COMPUTE, DecodeFloor
-
-GIB = 1 << 30
 
 
 @dataclass(frozen=True, kw_only=True)

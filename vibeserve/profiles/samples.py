@@ -119,7 +119,7 @@ def parse_perf(text: str) -> list[NativeSample]:
             continue
         chosen = _innermost(frames)
         library = chosen["library"].rpartition("/")[2]
-        symbol = _plain(chosen["symbol"].partition("+0x")[0], max_chars=MAX_SYMBOL_CHARS)
+        symbol = _plain(chosen["symbol"].partition("+0x")[0].partition("@")[0], max_chars=MAX_SYMBOL_CHARS)
         samples.append(NativeSample(int(header["tid"]), symbol, library))
     return samples
 

@@ -62,10 +62,3 @@ def _forward(shares: Mapping[str, float], *, spans: Mapping[str, float]) -> dict
     part = prefill / (prefill + decode) if prefill + decode > 0 else 0.0
     found = {name: value * (1 - part) for name, value in split.items()}
     return {**found, "prefill": total * part} if part else found
-
-
-def source_text(profile: Profile | None) -> str:
-    """Where `planning_shares` come from, in a few words."""
-    if profile is None or profile.tool == SPANS or not profile.is_timed:
-        return "the server's own spans"
-    return f"the framework's profile ({profile.tool})"
