@@ -36,7 +36,8 @@ workload:
   loads: {o128: {output_tokens: 12}}
 """
 EDIT = """\
-workload: {prompt_tokens_min: 96, prompt_tokens_max: 200, output_tokens_min: 8, output_tokens_max: 16}
+workload:
+  {prompt_tokens_min: 96, prompt_tokens_max: 200, output_tokens_min: 8, output_tokens_max: 16, predictions_ahead: 8}
 """
 TRACE = """\
 workload: {trace: traffic.jsonl, prompt_tokens_max: 64, output_tokens_max: 16}
@@ -49,7 +50,7 @@ def project(make_project: Callable[[str], Project]) -> Project:
     targets = made.root / "targets"
     targets.mkdir()
     (targets / "myprefix.yaml").write_text(HEAD.format(group="shared_prefix") + PREFIX)
-    (targets / "myedit.yaml").write_text(HEAD.format(group="code_edit") + EDIT)
+    (targets / "myedit.yaml").write_text(HEAD.format(group="code_edit_predicted") + EDIT)
     (targets / "mytrace.yaml").write_text(HEAD.format(group="trace") + TRACE)
     rows = [
         {"arrival_s": 0.25 * number, "prompt_tokens": 16 + number, "output_tokens": 4 + number % 8}
@@ -78,10 +79,15 @@ def test_shared_prefixes_are_served_and_certified(project: Project) -> None:
     assert {request["max_tokens"] for request in requests} == {12}, "the load fixes the output's length"
 
 
-def test_code_edits_are_served_and_certified(project: Project) -> None:
+def test_predicted_code_edits_are_served_and_certified(project: Project) -> None:
     requests = run(project, "myedit")
     assert len(requests) > 4
     assert all(request["prompt"].endswith("\nThe edited file:\n\n") for request in requests)
+    # headline load `edits`: clients predict the reference's answer, edited
+    predictions = [request["payload"]["prediction"]["content"] for request in requests]
+    assert len(set(predictions)) == len(requests)
+    audits = json.loads((project.root / "artifacts/myedit/latest/manifest.json").read_text())["audits"]
+    assert [audit["passed"] for audit in audits if audit["name"] == "predicted_outputs"] == [True]
 
 
 def test_a_trace_is_replayed_at_its_own_arrivals_and_shipped(project: Project) -> None:

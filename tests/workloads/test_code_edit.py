@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from stream_samples import assert_function_of_arguments, assert_lengths_are_true, take
 
+from vibeserve.config.workload_rules import workload_problems
 from vibeserve.core.nouns import PromptRequest
 from vibeserve.errors import SpecError
-from vibeserve.spec import Workload
+from vibeserve.spec import Load, Model, Workload
 from vibeserve.workloads import Pool
 from vibeserve.workloads.code_edit import source_files
 from vibeserve.workloads.edit_tasks import edit_task_problems, edit_tasks
@@ -134,6 +135,19 @@ def test_tasks_of_the_users_own(tiny_model_dir: Path, tmp_path: Path) -> None:
     for request in take(4, tiny_model_dir, dataclasses.replace(tasks, prediction="useless")):
         text = predicted_text(request)
         assert text and text.startswith("def solve_") and text.strip() not in request.prompt
+
+
+def test_the_rules_of_a_target_know_the_tasks(tmp_path: Path) -> None:
+    """`vibeserve check` refuses what a run could not use, before anything is spent."""
+    workload = dataclasses.replace(EDITS, edit_tasks=str(tmp_path / "none.jsonl"), predictions_ahead=0)
+    workload.loads, workload.headline_load = {"c1": Load(concurrency=1)}, "c1"
+    assert list(workload_problems(workload, model=Model(), is_own=False)) == [
+        "workload.predictions_ahead: 0 is below 1",
+        f"workload.edit_tasks: no file {tmp_path / 'none.jsonl'}",
+    ]
+    chat = dataclasses.replace(workload, kind="chat", predictions_ahead=1)
+    told = "workload.edit_tasks: only a code_edit workload has it, workload.kind is chat"
+    assert told in list(workload_problems(chat, model=Model(), is_own=False))
 
 
 def test_tasks_that_cannot_be_used_are_refused_by_line(tiny_model_dir: Path, tmp_path: Path) -> None:

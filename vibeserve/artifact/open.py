@@ -12,6 +12,7 @@ from vibeserve.core.documents import from_data
 from vibeserve.core.manifest import Golden
 from vibeserve.errors import SpecError
 from vibeserve.spec import Spec
+from vibeserve.workloads import WORKLOAD_FILES
 
 
 def resolve_artifact(path: Path) -> Path:
@@ -43,9 +44,10 @@ def read_spec(artifact: Path) -> Spec:
         spec = from_data(Spec, data)
     except (FileNotFoundError, UnicodeDecodeError, yaml.YAMLError, DaciteError, TypeError) as error:
         raise SpecError(f"{path} cannot be read as a composed spec: {error}") from error
-    if spec.workload.trace:
-        # a trace is shipped with the artifact
-        spec.workload.trace = str((artifact / spec.workload.trace).resolve())
+    for name in WORKLOAD_FILES:
+        if getattr(spec.workload, name):
+            # it is shipped with the artifact
+            setattr(spec.workload, name, str((artifact / getattr(spec.workload, name)).resolve()))
     return spec
 
 

@@ -28,12 +28,13 @@ from vibeserve.core.documents import (
 from vibeserve.core.manifest import Golden, Manifest, RoundRecord
 from vibeserve.journal import Journal, read_events
 from vibeserve.modalities.copies import copy_contract
+from vibeserve.workloads import WORKLOAD_FILES
 
 VERDICT_NAME = "VERDICT.md"
 CALL_FILES = ("prompt.md", "answer.json", "transcript.json")
 RECORDING_DIR = "recording"
 TRACE_DIR = "traffic"
-"""folder of an artifact that holds the trace which its workload replays"""
+"""folder of an artifact that holds the trace, or the editing tasks, which its workload reads"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,12 +158,14 @@ def copy_calls(calls: Path, rounds: Path) -> None:
 
 
 def _with_own_trace(root: Path, spec: Any) -> Any:
-    """`spec` with its trace as a file of the artifact, so that anybody can replay it (`read_spec`)."""
-    if not getattr(spec.workload, "trace", ""):
-        return spec
-    (root / TRACE_DIR).mkdir()
-    copied = shutil.copyfile(spec.workload.trace, root / TRACE_DIR / Path(spec.workload.trace).name)
-    return replace(spec, workload=replace(spec.workload, trace=str(copied.relative_to(root))))
+    """`spec` with its workload's file as one of the artifact, so that anybody can replay it (`read_spec`)."""
+    for name in WORKLOAD_FILES:
+        path = getattr(spec.workload, name, "")
+        if path:
+            (root / TRACE_DIR).mkdir()
+            copied = shutil.copyfile(path, root / TRACE_DIR / Path(path).name)
+            return replace(spec, workload=replace(spec.workload, **{name: str(copied.relative_to(root))}))
+    return spec
 
 
 def _copy_workspace(workspace: Path, destination: Path) -> None:

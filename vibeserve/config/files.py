@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vibeserve.spec import SourceKind, Spec
+from vibeserve.workloads import WORKLOAD_FILES
 
 
 def resolve_files(spec: Spec) -> None:
     """Make the paths of `workload` absolute: what reads them does not know the target's folders. A path that leads
     nowhere is left below the target's own folder, for the rules to refuse."""
-    if spec.workload.trace:
-        spec.workload.trace = str(_whole(spec, spec.workload.trace))
-    if spec.workload.edit_tasks:
-        spec.workload.edit_tasks = str(_whole(spec, spec.workload.edit_tasks))
+    for name in WORKLOAD_FILES:
+        if getattr(spec.workload, name):
+            setattr(spec.workload, name, str(_whole(spec, getattr(spec.workload, name))))
 
 
 def missing_files(spec: Spec) -> Iterator[str]:

@@ -29,6 +29,7 @@ from vibeserve.plan.steps import plan_steps, scaled_schedule
 from vibeserve.sandbox import resolve_tier
 from vibeserve.schedules import SCHEDULES
 from vibeserve.spec import Modality, Spec
+from vibeserve.workloads import WORKLOAD_FILES
 
 UNHASHED = ("out_dir", "require_goal")
 """fields of the spec that change where a result goes or how a command exits, not the result"""
@@ -107,7 +108,7 @@ def hashed_spec(spec: Spec) -> dict[str, Any]:
     """The part of the resolved spec that the plan's digest covers. Files enter by content, not by place."""
     data: dict[str, Any] = to_data(spec)
     data["target"] = {"name": spec.target.name}
-    for name in ("trace", "edit_tasks"):
+    for name in WORKLOAD_FILES:
         data["workload"][name] = PurePath(getattr(spec.workload, name)).name
     return {name: value for name, value in data.items() if name not in UNHASHED}
 

@@ -13,6 +13,7 @@ from vibeserve.errors import SpecError
 from vibeserve.hardware import HardwareFacts, identity
 from vibeserve.modalities.sources import contract_files, target_folders
 from vibeserve.spec import Hardware, SourceKind, Spec
+from vibeserve.workloads import WORKLOAD_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +65,7 @@ def target_digest(spec: Spec) -> str:
     """Digest of the files that a target brings beside its YAML: of its folders and of its workload."""
     roots = target_folders(spec)
     files = {_place(path, roots): digest_file(path) for path in contract_files(spec)}
-    for name in ("trace", "edit_tasks"):
+    for name in WORKLOAD_FILES:
         if getattr(spec.workload, name):
             files[f"workload.{name}"] = digest_file(_whole(spec, getattr(spec.workload, name)))
     return digest_of(files)

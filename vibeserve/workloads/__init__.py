@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RUNNABLE",
+    "WORKLOAD_FILES",
     "WORKLOAD_KINDS",
     "Pool",
     "arrival_rate_per_s",
@@ -43,6 +44,8 @@ WORKLOAD_KINDS = {
     "trace": trace_stream,
 }
 """kinds whose requests are prompts"""
+WORKLOAD_FILES = ("trace", "edit_tasks")
+"""fields of a workload that name a file of the user's; a kind has at most one"""
 
 
 def request_stream(

@@ -107,14 +107,15 @@ def _expect_counts(
     session: ProbeSession, usage: Any, predicted: str, ids: list[int], *, name: str, is_optional: bool = False
 ) -> None:
     details = (usage or {}).get("completion_tokens_details") or {}
-    counts = [details.get(f"{kind}_prediction_tokens") for kind in ("accepted", "rejected")]
-    if is_optional and counts == [None, None]:
+    accepted: Any = details.get("accepted_prediction_tokens")
+    rejected: Any = details.get("rejected_prediction_tokens")
+    if is_optional and accepted is None and rejected is None:
         return
     expect(
-        all(type(count) is int for count in counts),
+        type(accepted) is int and type(rejected) is int,
         f"usage has no accepted_prediction_tokens and rejected_prediction_tokens for a prediction ({name})",
     )
-    fault = next(count_faults(counts[0], counts[1], predicted, ids, tokenizer=session.tokenizer), "")
+    fault = next(count_faults(accepted, rejected, predicted, ids, tokenizer=session.tokenizer), "")
     expect(not fault, f"for a prediction ({name}) usage {fault}")
 
 
