@@ -334,3 +334,31 @@ def test_the_journal_alone_gives_the_graph(tmp_path: Path) -> None:
     assert {(edge.parent, edge.child) for edge in graph.edges} == {
         (node.parent, node.id) for node in search.tree.nodes.values() if node.parent
     }
+
+
+# -- people
+
+
+def steered(root: Path, **when: Any) -> Any:
+    """A beam of which the first round loses; `when` maps places of the search to requests."""
+    import steering_rig
+
+    rig = steering_rig.Rig(root, spec=small_spec(rounds=2, attempts=1))
+    rig.spec.search = Search(policy="beam", patience=3)
+    rig.prepare = lambda team: team.evaluator.scaled.update({"r01a1": {"output_throughput": 0.2}})
+    rig.when = {place: rig.asking(command, **arguments) for place, (command, arguments) in when.items()}
+    return rig
+
+
+def test_a_stop_ends_a_move_before_its_next_round(tmp_path: Path) -> None:
+    rig = steered(tmp_path, **{"in r1a1": ("stop", {})})
+    assert len(rig.start().entries) == 2
+    assert rig.told("synthesize")[-1] == "stopped by person ada"
+    assert rig.items() == {"adopt first": "abandoned", "adopt second": "open"}
+
+
+def test_an_idea_that_is_vetoed_while_it_waits_for_its_turn_is_a_round_without_a_candidate(tmp_path: Path) -> None:
+    rig = steered(tmp_path, **{"in r1a1": ("veto", {"item": "b2", "why": "too risky"})})
+    record = rig.start().entries[2].record
+    assert record.candidate is None and record.reason == "adopt second: vetoed by person ada: too risky"
+    assert rig.team.evaluator.compared[1:] == [("r01a1", "r00a1")]

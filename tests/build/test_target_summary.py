@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from artifact_samples import sample_manifest, sample_metric
 
-from vibeserve.build.target import RunSummary, describe
-from vibeserve.build.told import search_lines
+from vibeserve.build.target import RunSummary, _concluded, describe
+from vibeserve.build.told import broken_invariant, search_lines
 from vibeserve.config import compose_spec
 from vibeserve.core.manifest import AuditResult, BaselineValue, GoalResult, RoundEntry, Selection
 from vibeserve.core.nouns import Outcome, Refusal
 from vibeserve.core.paths import data_dir
+from vibeserve.errors import InfraError
 from vibeserve.hardware import probe
 from vibeserve.journal import Journal
 from vibeserve.plan.unmeasured import compile_unmeasured
+from vibeserve.spec import Spec
 from vibeserve.synthesis import SEARCH_ENDED
 
 
@@ -118,3 +121,16 @@ def test_a_ratio_of_a_runtime_to_itself_is_called_that(tmp_path: Path) -> None:
     assert lines[1:] == [told]
     summary = RunSummary(artifact="a", latest="l", manifest=sample_manifest(), search=tuple(lines))
     assert [line for line in str(summary).splitlines() if line.startswith("search ")][1] == f"search      {told}"
+
+
+def test_a_search_whose_state_contradicted_itself_ends_the_command_with_that(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    with Journal.open(path) as journal:
+        journal.append(SEARCH_ENDED, {"why": "plateau: 3 rounds in a row without a gain"})
+        assert broken_invariant(path) == ""
+        journal.append(SEARCH_ENDED, {"why": "the search's state contradicts itself: r1", "incumbent": "r00a1"})
+    assert broken_invariant(tmp_path / "gone") == ""
+    summary = RunSummary(artifact="a", latest="l", manifest=sample_manifest(), fault=broken_invariant(path))
+    with pytest.raises(InfraError, match="the search's state contradicts itself: r1") as caught:
+        _concluded(summary, spec=Spec())
+    assert caught.value.exit_code == 5 and "certified   sample" in str(caught.value)
