@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vibeserve.artifact.open import read_golden_seeds
+from vibeserve.artifact.page import JOURNAL, page_of
 from vibeserve.core.digests import framework_digest
 from vibeserve.core.manifest import Manifest
 from vibeserve.core.nouns import Refusal
 from vibeserve.errors import SpecError
+from vibeserve.journal import JournalError
 
 VERDICT_NAME, PAGE_NAME = "VERDICT.md", "report.html"
 REASON_CLASS = "other_page"
@@ -25,13 +27,17 @@ def pages_note(manifest: Manifest) -> str:
 
 def page_refusals(artifact: Path, manifest: Manifest) -> list[Refusal]:
     """A page that says otherwise than the manifest. Of another version's template only the claim is looked for."""
-    from vibeserve.report import render_report, render_verdict
+    from vibeserve.report import render_verdict
 
     try:
         seeds = read_golden_seeds(artifact)
     except SpecError as error:
         return [Refusal(gate="integrity", reason_class=REASON_CLASS, text=str(error), file="golden/seeds.json")]
-    pages = {VERDICT_NAME: render_verdict(manifest, seeds=seeds), PAGE_NAME: render_report(manifest)}
+    try:
+        page = page_of(artifact, manifest)
+    except JournalError as error:
+        return [Refusal(gate="integrity", reason_class=REASON_CLASS, text=str(error), file=JOURNAL)]
+    pages = {VERDICT_NAME: render_verdict(manifest, seeds=seeds), PAGE_NAME: page}
     is_same = not pages_note(manifest)
     refusals = []
     for name, page in pages.items():
