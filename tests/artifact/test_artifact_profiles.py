@@ -1,0 +1,39 @@
+"""What the framework's profiler measured of the seed and of the winner is on the packaged page."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from vibeserve.artifact.example import example_manifest
+from vibeserve.artifact.page import page_of
+from vibeserve.core.documents import to_data
+from vibeserve.journal import Journal
+from vibeserve.profiles.documents import Bottleneck, Profile
+
+
+def profile(**shares: float) -> Profile:
+    rows = tuple(
+        Bottleneck(name=name, share=share, amdahl_ceiling=1 / (1 - share)) for name, share in shares.items()
+    )
+    return Profile(tool="stacks", is_timed=True, bottlenecks=rows)
+
+
+def page(artifact: Path, *profiles: Profile | None) -> str:
+    (artifact / "journal.jsonl").unlink(missing_ok=True)
+    with Journal.open(artifact / "journal.jsonl") as journal:
+        for found in profiles:
+            journal.append("round", {"checkpoint": {"profile": to_data(found) if found else None}})
+    return page_of(artifact, example_manifest())
+
+
+def test_rows_of_seed_and_winner_are_drawn(tmp_path: Path) -> None:
+    seed, winner = profile(attention=0.6, sampler=0.2), profile(attention=0.1, http=0.5)
+    text = page(tmp_path, seed, None, winner)
+    assert "attention 60% to 10%" in text and "http 0% to 50%" in text
+
+
+def test_without_a_timed_profile_of_both_there_is_none(tmp_path: Path) -> None:
+    untimed = replace(profile(), is_timed=False)
+    for profiles in ((profile(attention=0.6),), (profile(attention=0.6), untimed), (None, profile(http=0.5))):
+        assert "60% to" not in page(tmp_path, *profiles)
