@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from vibeserve.artifact.example import example_manifest
+from artifact_samples import sample_manifest
+
 from vibeserve.artifact.page import page_of
 from vibeserve.core.documents import to_data
 from vibeserve.journal import Journal
@@ -24,7 +25,7 @@ def page(artifact: Path, *profiles: Profile | None) -> str:
     with Journal.open(artifact / "journal.jsonl") as journal:
         for found in profiles:
             journal.append("round", {"checkpoint": {"profile": to_data(found) if found else None}})
-    return page_of(artifact, example_manifest())
+    return page_of(artifact, sample_manifest())
 
 
 def test_rows_of_seed_and_winner_are_drawn(tmp_path: Path) -> None:
