@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loop_fakes import LIMIT, WRONG_TOKENS, Library, make_team, seed_checkpoint, small_spec
+from loop_fakes import LIMIT, WRONG_TOKENS, FakeEvaluator, Library, make_team, seed_checkpoint, small_spec
 
 from vibeserve.agents import Assembled, Implementation, Review, Reviewed
 from vibeserve.agents.playbook import PlaybookPlanner
 from vibeserve.core.nouns import Outcome, Proposal, Refusal
 from vibeserve.errors import ContractError, InfraError, RefusedError, ServerError
+from vibeserve.roles.evaluator import Series
 from vibeserve.rounds import (
     Checkpoint,
     Ground,
@@ -364,3 +365,65 @@ def test_lines_of_sources_are_counted_whatever_their_bytes(tmp_path: Path) -> No
     (tmp_path / "runtime/native/k.cpp").write_bytes(b"// \xff\n")
     (tmp_path / "runtime/notes.txt").write_text("not counted\n")
     assert count_lines(tmp_path) == 3
+
+
+class NoisyEvaluator(FakeEvaluator):
+    """The candidate's first windows come from a machine that stumbles; `later` scales those of a second measurement."""
+
+    later = 1.0
+
+    def _series(self, name: str, num_pairs: int) -> Series:
+        series = super()._series(name, num_pairs)
+        if name != "r01a1":
+            return series
+        is_first = num_pairs == len(STUMBLES)
+        factors = STUMBLES if is_first else (self.later,) * num_pairs
+        windows = tuple(
+            {key: value * factor for key, value in window.items()}
+            for window, factor in zip(series.windows, factors, strict=True)
+        )
+        return replace(series, windows=windows)
+
+
+STUMBLES = (0.2, 1.0, 0.9, 0.2, 1.0)
+"""a gain of 2.7 in the median, and an interval that begins at 0.6"""
+
+
+def noisy(rig: Rig, *, later: float) -> Rig:
+    evaluator = NoisyEvaluator(rig.team.clock)  # type: ignore[arg-type]
+    evaluator.later = later
+    rig.team.evaluator = evaluator  # type: ignore[assignment]
+    return rig
+
+
+def test_an_undecided_candidate_is_measured_once_more_and_that_decides(rig: Rig) -> None:
+    result = noisy(rig, later=1.0).run()
+    record = result.record
+    assert record.outcome is Outcome.ACCEPTED and record.decision is not None
+    assert record.decision.headline is not None and record.decision.headline.ratio == pytest.approx(3.0, rel=0.01)
+    assert "over 10 pairs" in record.reason and "; undecided at first: output_throughput x2.7" in record.reason
+    assert rig.evaluator.compared == [("r01a1", "r00a1")] * 2
+    assert {"r01a1-undecided", "r01a1"} <= set(result.series)
+    rig.assert_nothing_runs()
+
+
+def test_the_second_measurement_may_reject_what_the_first_flattered(rig: Rig) -> None:
+    result = noisy(rig, later=0.3).run()
+    assert (result.record.outcome, result.checkpoint) == (Outcome.REJECTED, None)
+    assert result.record.reason.startswith("headline: output_throughput x0.9")
+
+
+@pytest.mark.parametrize("why", ["spec", "time", "refused", "decided"])
+def test_what_is_decided_refused_or_out_of_time_is_measured_once(rig: Rig, why: str) -> None:
+    noisy(rig, later=1.0)
+    if why == "spec":
+        rig.spec.evaluation.measure_again = False
+    elif why == "time":
+        rig.team.search_left_s = lambda: -1.0
+    elif why == "refused":
+        rig.judge.judged["r01a1"] = (WRONG_TOKENS,)
+    else:
+        rig.team.evaluator = FakeEvaluator(rig.team.clock)  # type: ignore[assignment, arg-type]
+    record = rig.run().record
+    assert rig.evaluator.compared == [("r01a1", "r00a1")]
+    assert "undecided" not in record.reason

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vibeserve.benchmark.clock import Clock, FakeClock, RealClock
-from vibeserve.benchmark.decision import Guard, decide
+from vibeserve.benchmark.decision import AGAIN_FACTOR, Guard, decide, is_undecided
 from vibeserve.benchmark.disturbance import DisturbedPair
 from vibeserve.benchmark.headroom import Headroom, headroom
 from vibeserve.benchmark.hoarding import Span, held_back
@@ -12,6 +12,7 @@ from vibeserve.benchmark.metrics import pooled_metrics, window_metrics
 from vibeserve.benchmark.statistics import noise_floor, paired_log_ratios, paired_ratio, self_log_ratios
 
 __all__ = [
+    "AGAIN_FACTOR",
     "Clock",
     "Contender",
     "Devices",
@@ -27,6 +28,7 @@ __all__ = [
     "headroom",
     "held_back",
     "interleave",
+    "is_undecided",
     "noise_floor",
     "paired_log_ratios",
     "paired_ratio",

@@ -15,6 +15,9 @@ from vibeserve.benchmark.statistics import NUM_RESAMPLES, paired_ratio
 from vibeserve.core.nouns import Decision, Metric, RatioInterval
 from vibeserve.errors import RefusedError
 
+AGAIN_FACTOR = 2
+"""pairs of a second measurement, in those of the first"""
+
 Windows = Sequence[Mapping[str, float]]
 
 
@@ -70,6 +73,18 @@ def decide(
     if broken:
         return _refused(f"guard: {broken}", interval, noise_floor)
     return _on_headline(interval, metric=metric, noise_floor=noise_floor, min_effect=min_effect, complexity=complexity)
+
+
+def is_undecided(decision: Decision, *, min_effect: float) -> bool:
+    """A gain that would be accepted, were its interval not too wide: the machine was too noisy for so few pairs.
+
+    Such a candidate is worth one more measurement, longer and from fresh starts, that decides alone
+    (`docs/measuring.md` has what that does to the rates of error).
+    """
+    headline = decision.headline
+    if decision.accepted or headline is None or not decision.reason.startswith("headline:"):
+        return False
+    return math.log(headline.ratio) > max(math.log1p(min_effect), decision.noise_floor) and headline.ci_low <= 1.0
 
 
 def _on_headline(

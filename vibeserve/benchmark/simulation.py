@@ -12,9 +12,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vibeserve.benchmark.decision import decide
+from vibeserve.benchmark.decision import AGAIN_FACTOR, decide, is_undecided
 from vibeserve.benchmark.statistics import MIN_PAIRS, noise_floor
-from vibeserve.core.nouns import METRICS
+from vibeserve.core.nouns import METRICS, Decision
 from vibeserve.errors import SpecError
 
 if TYPE_CHECKING:
@@ -63,7 +63,10 @@ class DecisionRates:
     """simulated for each rate"""
     effect: float
     """true gain, as a share"""
+    measured_again_rate: float
+    """of candidates without any true effect: undecided at first, so measured once more, twice as long"""
     num_pairs: int
+    """of the first measurement"""
     noise_sd: float
     """standard deviation of one pair's log-ratio, between and within starts"""
     median_floor: float
@@ -80,13 +83,16 @@ class DecisionRates:
             f"floor        {self.median_floor:.1%} at {self.num_pairs} pairs (median)",
             f"no effect    {self.false_accept_rate:.1%} of {self.candidates} candidates accepted",
             f"+{self.effect:.0%} true   {self.detection_rate:.1%} of {self.candidates} candidates accepted",
+            f"again        {self.measured_again_rate:.1%} of those without effect are undecided and measured once more",
         ]
 
 
 def simulate(
     noise: Noise, *, num_pairs: int, effect: float, num_candidates: int, min_effect: float, seed: int
 ) -> DecisionRates:
-    """Both rates at `num_pairs` pairs a comparison, by the product's own `decide` and `noise_floor`.
+    """Both rates at `num_pairs` pairs a comparison, by the product's own `decide`, `is_undecided` and `noise_floor`.
+
+    What is undecided is measured once more from other starts over twice as many pairs, as in a round.
 
     Deterministic by seed. SpecError for noise that cannot be drawn from.
     """
@@ -95,17 +101,26 @@ def simulate(
     draw = np.random.default_rng(seed)
     rows = [np.asarray(row, dtype=np.float64) for row in noise.check().starts]
     accepted = {0.0: 0, effect: 0}
-    floors = []
+    num_again = 0
+    floors: list[float] = []
+
+    def decided(gain: float, pairs: int) -> Decision:
+        floor = noise_floor(
+            list(_drawn(rows, pairs, draw)), seed=int(draw.integers(_SEED_RANGE)), num_resamples=NUM_RESAMPLES
+        )
+        floors.append(floor)
+        return _decision(_drawn(rows, pairs, draw) + math.log1p(gain), floor=floor, min_effect=min_effect, draw=draw)
+
     for _ in range(num_candidates):
         for gain in (0.0, effect):
-            floor = noise_floor(
-                list(_drawn(rows, num_pairs, draw)), seed=int(draw.integers(_SEED_RANGE)), num_resamples=NUM_RESAMPLES
-            )
-            floors.append(floor)
-            logs = _drawn(rows, num_pairs, draw) + math.log1p(gain)
-            accepted[gain] += _is_accepted(logs, floor=floor, min_effect=min_effect, draw=draw)
+            decision = decided(gain, num_pairs)
+            if is_undecided(decision, min_effect=min_effect):
+                num_again += gain == 0.0
+                decision = decided(gain, AGAIN_FACTOR * num_pairs)
+            accepted[gain] += decision.accepted
     return DecisionRates(
         false_accept_rate=accepted[0.0] / num_candidates, detection_rate=accepted[effect] / num_candidates,
+        measured_again_rate=num_again / num_candidates,
         candidates=num_candidates, effect=effect, num_pairs=num_pairs, noise_sd=float(np.std(np.concatenate(rows))),
         median_floor=float(np.median(floors)), machine=noise.machine, target=noise.target, num_starts=len(rows),
     )  # fmt: skip
@@ -119,11 +134,10 @@ def _drawn(rows: list[np.ndarray], num_pairs: int, draw: np.random.Generator) ->
     return drawn
 
 
-def _is_accepted(logs: np.ndarray, *, floor: float, min_effect: float, draw: np.random.Generator) -> bool:
+def _decision(logs: np.ndarray, *, floor: float, min_effect: float, draw: np.random.Generator) -> Decision:
     candidate = [{METRIC.name: math.exp(float(value))} for value in logs]
     incumbent = [{METRIC.name: 1.0} for _ in logs]
-    decision = decide(
+    return decide(
         candidate, incumbent, metric=METRIC, noise_floor=floor, min_effect=min_effect,
         seed=int(draw.integers(_SEED_RANGE)), complexity=(1, 0), num_resamples=NUM_RESAMPLES,
     )  # fmt: skip
-    return decision.accepted

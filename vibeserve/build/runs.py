@@ -125,6 +125,7 @@ class Run:
             reviewer=agents.judge, explainer=agents.evaluator, scaffold=load_scaffold(bench.scaffold),
             skills=visible_skills(skills, has_components=self.plan.spec.skills.components), store=self.store(),
             progress=self.progress, run_id=self.run_id, monotonic=self.lease.monotonic,
+            search_left_s=self.search_left_s,
         )  # fmt: skip
 
 

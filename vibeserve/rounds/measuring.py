@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from vibeserve.agents import Review
-from vibeserve.benchmark import Guard, decide, noise_floor, self_log_ratios
+from vibeserve.benchmark import AGAIN_FACTOR, Guard, decide, is_undecided, noise_floor, self_log_ratios
 from vibeserve.core.nouns import Decision, Outcome, Round, Verdict
 from vibeserve.errors import InfraError, RefusedError
 from vibeserve.roles.evaluator import Entrant, Series
@@ -52,13 +52,19 @@ def judge_and_measure(team: Team, offered: Checkpoint, *, record: Round, ground:
     screening = team.judge.screen(offered.workspace, name=name, seed=secrets.randbits(31))
     if screening.server is None:
         return refused_result(record, screening)
-    duel = _duel(team, offered, screening.server, screening=screening, opponent=ground.parent, name=name, ground=ground)
+    duel = _decided_duel(
+        team, offered, screening.server, screening=screening, opponent=ground.parent, name=name, ground=ground,
+        number=record.number,
+    )  # fmt: skip
     if not ground.is_branch:
         return _concluded(team, offered, duel, record=record, ground=ground, series=duel.series)
     against_parent, series = duel.decision.headline, duel.series
     if duel.verdict.passed and is_challenger(duel.decision, lead=ground.lead):
         server = team.bench.serve(offered.workspace, name=name)
-        duel = _duel(team, offered, server, screening=screening, opponent=ground.incumbent, name=name, ground=ground)
+        duel = _decided_duel(
+            team, offered, server, screening=screening, opponent=ground.incumbent, name=name, ground=ground,
+            number=record.number,
+        )  # fmt: skip
         series = {f"{key}-beside-parent": row for key, row in series.items()} | duel.series
     else:
         duel = replace(duel, decision=_left_on_branch(duel, ground=ground))
@@ -82,15 +88,43 @@ class _Duel:
     theirs: Series
     verdict: Verdict
     decision: Decision
+    before: dict[str, Series] = field(default_factory=dict)
+    """a first measurement that decided nothing"""
 
     @property
     def series(self) -> dict[str, Series]:
-        return {each.name: each for each in (self.ours, self.theirs)}
+        return {f"{key}-undecided": row for key, row in self.before.items()} | {
+            each.name: each for each in (self.ours, self.theirs)
+        }
+
+
+def _decided_duel(
+    team: Team, offered: Checkpoint, server: Server, *, screening: Screening, opponent: Checkpoint, name: str,
+    ground: Ground, number: int,
+) -> _Duel:  # fmt: skip
+    """The duel; where the interval is too wide for a gain that is large enough, a second one, from fresh starts and
+    twice as long, that decides alone: numbers of the first that were high by chance have no say in it."""
+    started_s = team.monotonic()
+    first = _duel(team, offered, server, screening=screening, opponent=opponent, name=name, ground=ground)
+    evaluation = team.bench.plan.spec.evaluation
+    is_open = first.verdict.passed and is_undecided(first.decision, min_effect=evaluation.min_effect)
+    needed_s = AGAIN_FACTOR * (team.monotonic() - started_s)
+    if not (is_open and evaluation.measure_again and team.search_left_s() > needed_s):
+        return first
+    told = first.decision.reason.removeprefix("headline: ")
+    team.progress.event(f"round {number}", f"undecided, measured once more, twice as long: {told}")
+    server = team.bench.serve(offered.workspace, name=name)
+    again = _duel(
+        team, offered, server, screening=screening, opponent=opponent, name=name, ground=ground,
+        num_pairs=AGAIN_FACTOR * team.bench.plan.schedule.search_pairs,
+    )  # fmt: skip
+    decision = replace(again.decision, reason=f"{again.decision.reason}; undecided at first: {told}")
+    return replace(again, decision=decision, before=first.series)
 
 
 def _duel(
     team: Team, offered: Checkpoint, server: Server, *, screening: Screening, opponent: Checkpoint, name: str,
-    ground: Ground,
+    ground: Ground, num_pairs: int = 0,
 ) -> _Duel:  # fmt: skip
     plan = team.bench.plan
     seed = secrets.randbits(31)  # drawn after the candidate is frozen
@@ -108,8 +142,9 @@ def _duel(
         return opponent == ground.incumbent and decided(series).accepted
 
     series = _measure(
-        team, server, opponent=opponent, offered=offered, seed=seed, is_worth_a_profile=is_worth_a_profile
-    )
+        team, server, opponent=opponent, offered=offered, seed=seed, is_worth_a_profile=is_worth_a_profile,
+        num_pairs=num_pairs or plan.schedule.search_pairs,
+    )  # fmt: skip
     ours, theirs = series[name], series[opponent.candidate.candidate_id]
     verdict, _ = team.judge.verdict(
         ours.replies, workspace=offered.workspace, before=screening.before, seed=seed, name=name,
@@ -192,7 +227,7 @@ def _noise_floor(team: Team, theirs: Series, *, opponent: Checkpoint, seed_floor
 
 def _measure(
     team: Team, server: Server, *, opponent: Checkpoint, offered: Checkpoint, seed: int,
-    is_worth_a_profile: Callable[[dict[str, Series]], bool],
+    is_worth_a_profile: Callable[[dict[str, Series]], bool], num_pairs: int,
 ) -> dict[str, Series]:  # fmt: skip
     """The candidate, already up, beside a fresh start of the opponent; what would be accepted is profiled then. Both
     are stopped afterwards."""
@@ -208,7 +243,7 @@ def _measure(
                 Entrant(name=each, server=up, is_ours=True, is_judged=each == name)
                 for each, up in ((name, server), (other.name, other))
             ],
-            load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=plan.schedule.search_pairs,
+            load=team.headline_load, pool=Pool.selection, seed=seed, num_pairs=num_pairs,
             window_s=plan.schedule.search_window_s, warmup_s=plan.schedule.search_warmup_s, profiled=name,
         )  # fmt: skip
         return with_profile(team, series, server, offered=offered) if is_worth_a_profile(series) else series

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ class Team:
     run_id: str
     pins: Mapping[str, float | int | str | bool] = field(default_factory=dict)
     """beside the target's own: those that a person asked for"""
+    search_left_s: Callable[[], float] = lambda: math.inf
+    """wall seconds until the search has to end"""
     monotonic: Callable[[], float] = time.monotonic
     """clock of the rounds' seconds: it stands still while the run waits for a device"""
 

@@ -293,6 +293,8 @@ class Evaluation:
     """replies re-scored per candidate in search; certification re-scores all"""
     min_effect: float = 0.02
     """smallest median gain that is accepted, as a share"""
+    measure_again: bool = True
+    """a candidate whose gain is large enough and whose interval is too wide is measured once more, twice as long"""
     profile: ProfileKind = ProfileKind.auto
     """how the seed and accepted candidates are profiled, after their windows; never under a fake clock"""
     startup_max_s: float = 300.0
