@@ -16,6 +16,7 @@ from vibeserve.arguments import VerbParser
 from vibeserve.core.children import adopt_orphans
 from vibeserve.core.documents import to_data
 from vibeserve.core.paths import lease_dir
+from vibeserve.core.signals import terminable
 from vibeserve.crash_loop.lives import Project
 from vibeserve.crash_loop.loop import Setting, Tally, kill_at_appends, kill_at_random
 from vibeserve.crash_loop.script import one_round
@@ -44,7 +45,8 @@ def main(argv: Sequence[str]) -> int:
             target=arguments.target, agents=arguments.agents, overrides=tuple(arguments.overrides), root=root,
             is_real=arguments.real > 0,
         )  # fmt: skip
-        with made_setting(request, say=say) as setting:
+        # ended politely, it ends the run that it is watching
+        with terminable(), made_setting(request, say=say) as setting:
             if arguments.real:
                 tally = kill_at_random(
                     setting, num_kills=arguments.real, within_s=arguments.within, seed=arguments.seed
