@@ -13,6 +13,7 @@ from vibeserve.core.nouns import Decision, Outcome, Round, Verdict
 from vibeserve.errors import InfraError, RefusedError
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.roles.judge import Screening
+from vibeserve.rounds.measured import Measured, keep_measured, kept_measured, measurement_key
 from vibeserve.rounds.nouns import Checkpoint, RoundResult, Team, first_line
 from vibeserve.rounds.offering import patch_of
 from vibeserve.rounds.profiling import activation_of, profiled_checkpoint, with_profile
@@ -48,28 +49,48 @@ class Ground:
 
 def judge_and_measure(team: Team, offered: Checkpoint, *, record: Round, ground: Ground, name: str) -> RoundResult:
     """Screen, measure beside the parent, judge, decide. A candidate of a branch that is better than its parent, and by
-    that may be better than the incumbent, is measured beside the incumbent too: nothing else makes it the incumbent."""
+    that may be better than the incumbent, is measured beside the incumbent too: nothing else makes it the incumbent.
+
+    What an interrupted round has measured of this very candidate is taken as it is.
+    """
+    key = measurement_key(offered, opponents=ground.opponents)
+    measured = kept_measured(team, name, key=key)
+    if measured is not None:
+        team.progress.event(f"round {record.number}", f"{name} was measured before the run was interrupted")
+        return _concluded(team, offered, measured, record=record, ground=ground)
     screening = team.judge.screen(offered.workspace, name=name, seed=secrets.randbits(31))
     if screening.server is None:
         return refused_result(record, screening)
+    measured = _measured(
+        team, offered, screening.server, screening=screening, name=name, ground=ground, number=record.number, key=key
+    )
+    keep_measured(team, name, measured)
+    return _concluded(team, offered, measured, record=record, ground=ground)
+
+
+def _measured(
+    team: Team, offered: Checkpoint, server: Server, *, screening: Screening, name: str, ground: Ground, number: int,
+    key: str,
+) -> Measured:  # fmt: skip
     duel = _decided_duel(
-        team, offered, screening.server, screening=screening, opponent=ground.parent, name=name, ground=ground,
-        number=record.number,
+        team, offered, server, screening=screening, opponent=ground.parent, name=name, ground=ground, number=number
+    )
+    decision, series, against_parent = duel.decision, duel.series, None
+    if ground.is_branch:
+        against_parent = decision.headline
+        if duel.verdict.passed and is_challenger(decision, lead=ground.lead):
+            beside_parent = {f"{each}-beside-parent": row for each, row in series.items()}
+            duel = _decided_duel(
+                team, offered, team.bench.serve(offered.workspace, name=name), screening=screening,
+                opponent=ground.incumbent, name=name, ground=ground, number=number,
+            )  # fmt: skip
+            decision, series = duel.decision, beside_parent | duel.series
+        else:
+            decision = _left_on_branch(duel, ground=ground)
+    return Measured(
+        key=key, ours=duel.ours, theirs=duel.theirs, verdict=duel.verdict, decision=decision, series=series,
+        is_beside_incumbent=duel.opponent == ground.incumbent, against_parent=against_parent,
     )  # fmt: skip
-    if not ground.is_branch:
-        return _concluded(team, offered, duel, record=record, ground=ground, series=duel.series)
-    against_parent, series = duel.decision.headline, duel.series
-    if duel.verdict.passed and is_challenger(duel.decision, lead=ground.lead):
-        server = team.bench.serve(offered.workspace, name=name)
-        duel = _decided_duel(
-            team, offered, server, screening=screening, opponent=ground.incumbent, name=name, ground=ground,
-            number=record.number,
-        )  # fmt: skip
-        series = {f"{key}-beside-parent": row for key, row in series.items()} | duel.series
-    else:
-        duel = replace(duel, decision=_left_on_branch(duel, ground=ground))
-    result = _concluded(team, offered, duel, record=record, ground=ground, series=series)
-    return replace(result, against_parent=against_parent)
 
 
 def refused_result(record: Round, screening: Screening) -> RoundResult:
@@ -169,24 +190,25 @@ def _left_on_branch(duel: _Duel, *, ground: Ground) -> Decision:
 
 
 def _concluded(
-    team: Team, offered: Checkpoint, duel: _Duel, *, record: Round, ground: Ground, series: dict[str, Series]
+    team: Team, offered: Checkpoint, measured: Measured, *, record: Round, ground: Ground
 ) -> RoundResult:
-    side = "incumbent" if duel.opponent == ground.incumbent else "parent"
-    ours, verdict, decision = duel.ours, duel.verdict, duel.decision
+    side = "incumbent" if measured.is_beside_incumbent else "parent"
+    ours, verdict, decision = measured.ours, measured.verdict, measured.decision
     record = replace(
         record, decision=decision, spans=ours.spans,
-        metrics={"candidate": ours.medians(), side: duel.theirs.medians()},
+        metrics={"candidate": ours.medians(), side: measured.theirs.medians()},
     )  # fmt: skip
     remark = ""
     if verdict.passed and decision.accepted:
         verdict, remark = _reviewed(team, offered, verdict, decision, record=record, parent=ground.parent)
     record = _outcome(replace(record, verdict=verdict, remark=remark), verdict, decision)
     checkpoint = profiled_checkpoint(offered, ours)
+    result = RoundResult(record=record, series=measured.series, against_parent=measured.against_parent)
     if record.outcome is not Outcome.ACCEPTED:
-        return RoundResult(record=record, kept=None if record.is_refused else checkpoint, series=series)
+        return replace(result, kept=None if record.is_refused else checkpoint)
     assert record.proposal is not None
     activation = activation_of(team, record.proposal, ours.profile, offered=offered, incumbent=ground.parent)
-    return RoundResult(record=replace(record, activation=activation), checkpoint=checkpoint, series=series)
+    return replace(result, record=replace(record, activation=activation), checkpoint=checkpoint)
 
 
 def _reviewed(
