@@ -32,7 +32,9 @@ class Scheduler(SequenceQueue):
     def add(self, sequence: Sequence) -> None:
         super().add(sequence)
         if sequence.prediction_token_ids and sequence.params.temperature == 0.0 and sequence.constraint is None:
-            self.drafters[sequence] = Drafter(sequence.prediction_token_ids, min_chance=self.min_draft_chance)
+            self.drafters[sequence] = Drafter(
+                sequence.prediction_token_ids, prompt=sequence.prompt_token_ids, min_chance=self.min_draft_chance
+            )
 
     def plan(self) -> Step | None:
         self.admit()

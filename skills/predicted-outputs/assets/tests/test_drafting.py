@@ -257,6 +257,26 @@ def test_an_aborted_sequence_is_forgotten(config: ModelConfig) -> None:
     assert 0 < sequence.num_accepted_prediction_tokens < 64
 
 
+def test_what_the_prediction_lacks_is_guessed_from_the_prompt_and_the_output() -> None:
+    """A function that is copied from the prompt, between the parts that were predicted."""
+    copied = list(range(200, 260))
+    output = [*range(40), *copied, *range(40, 80), *copied[:30]]
+    drafter = Drafter(range(80), prompt=[1, 2, *copied, 3], min_chance=0.35)
+    num_steps = place = 0
+    while place < len(output):
+        drafter.observe(output[:place])
+        draft = drafter.propose(24)
+        num_right = 0
+        while num_right < len(draft) and draft[num_right : num_right + 1] == output[place + num_right :][:1]:
+            num_right += 1
+        place += num_right + 1
+        num_steps += 1
+    drafter.observe(output)
+    assert num_steps <= 36
+    # what came from the prompt is not the prediction's merit
+    assert 70 <= drafter.num_accepted <= 80
+
+
 def test_a_repeated_token_is_searched_in_bounded_time() -> None:
     """Two same tokens in a row are everywhere here; only the nearest places are compared."""
     drafter = Drafter([5] * 50_000, min_chance=0.35)
