@@ -20,6 +20,13 @@ def test_an_unknown_client_is_refused() -> None:
         main(["--only", "openai,cursor"])
 
 
+def test_a_run_that_takes_too_long_is_ended_and_told(capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["--only", "openai", "--timeout-s", "1", "--json"])
+    (row,) = json.loads(capsys.readouterr().out)["clients"]
+    assert (code, row["exit_code"], row["status"]) == (3, 124, "")
+    assert "it did not end within 1 s; --timeout-s gives it more" in row["tail"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("client", CLIENTS)

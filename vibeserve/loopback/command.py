@@ -28,6 +28,10 @@ from vibeserve.recordings import IN_ARTIFACT, RECORDING
 
 CLIENTS = ("openai", "codex", "claude")
 RUN_TIMEOUT_S = 3600.0
+END_S = 60.0
+"""that a run which takes too long has to tidy up"""
+TIMED_OUT = 124
+"""its exit status then, as timeout(1) has it"""
 ROUNDS = ("budget.rounds=2", "budget.attempts=2")
 KEPT = ("baseline", "accepted")
 
@@ -71,6 +75,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--real-clock", action="store_true", help="decide rounds on measured time, not on forecasts")
     parser.add_argument("--no-replay", action="store_true", help="do not replay the recordings")
     parser.add_argument("--faults", action="store_true", help="one call for everything that may go wrong, no rounds")
+    parser.add_argument(
+        "--timeout-s", type=float, default=RUN_TIMEOUT_S, metavar="N", help="of one run (default: %(default)g)"
+    )
     parser.add_argument("--keep", metavar="DIR", help="keep the projects in DIR/<client>")
     parser.add_argument("overrides", nargs="*", metavar="OVERRIDE", help="further overrides of the runs")
     arguments = parser.parse_intermixed_args(argv)
@@ -82,7 +89,7 @@ def main(argv: Sequence[str]) -> int:
         return _faults(clients, is_json=arguments.is_json)
     settings = Settings(
         target=arguments.target, is_real=arguments.real_clock, is_replayed=not arguments.no_replay,
-        overrides=tuple(arguments.overrides), keep=Path(arguments.keep).resolve() if arguments.keep else None,
+        overrides=tuple(arguments.overrides), timeout_s=arguments.timeout_s, keep=Path(arguments.keep).resolve() if arguments.keep else None,
     )  # fmt: skip
     rows = [play(client, settings) for client in clients]
     if arguments.is_json:
@@ -109,6 +116,8 @@ class Settings:
     is_real: bool = False
     is_replayed: bool = True
     overrides: tuple[str, ...] = ()
+    timeout_s: float = RUN_TIMEOUT_S
+    """of one run"""
     keep: Path | None = None
 
 
@@ -158,9 +167,21 @@ def _build(settings: Settings, *overrides: str, cwd: Path) -> subprocess.Complet
         *settings.overrides,
     ]  # fmt: skip
     environment = {**os.environ, "OPENAI_API_KEY": "sk-loopback", "ANTHROPIC_API_KEY": "sk-loopback"}
-    return subprocess.run(
-        argv, cwd=cwd, capture_output=True, text=True, check=False, timeout=RUN_TIMEOUT_S, env=environment
-    )
+    with subprocess.Popen(
+        argv, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=settings.timeout_s)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # it stops its servers and gives back its lease
+            try:
+                out, err = process.communicate(timeout=END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
+            told = f"{err}\nit did not end within {settings.timeout_s:g} s; --timeout-s gives it more"
+            return subprocess.CompletedProcess(argv, TIMED_OUT, out, told)
+    return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
 def _row(client: str, version: str, done: subprocess.CompletedProcess[str], artifact: Path) -> ClientRow:
