@@ -89,7 +89,8 @@ def main(argv: Sequence[str]) -> int:
         return _faults(clients, is_json=arguments.is_json)
     settings = Settings(
         target=arguments.target, is_real=arguments.real_clock, is_replayed=not arguments.no_replay,
-        overrides=tuple(arguments.overrides), timeout_s=arguments.timeout_s, keep=Path(arguments.keep).resolve() if arguments.keep else None,
+        overrides=tuple(arguments.overrides), timeout_s=arguments.timeout_s,
+        keep=Path(arguments.keep).resolve() if arguments.keep else None,
     )  # fmt: skip
     rows = [play(client, settings) for client in clients]
     if arguments.is_json:
