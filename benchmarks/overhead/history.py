@@ -56,7 +56,7 @@ def seed_entry(recorded: Recorded, *, run_dir: Path, commit: str) -> dict[str, A
 
 
 def _place(entry: dict[str, Any], *, run_dir: Path, commit: str, name: str) -> None:
-    workspace = str(run_dir / "workspaces" / SEED_WORKSPACE)
+    workspace = str(run_dir / "workspaces" / name)
     for holder in (entry["record"], entry["checkpoint"]):
         holder["candidate"] |= {"candidate_id": name, "commit": commit, "workspace": workspace}
     entry["checkpoint"] |= {"workspace": workspace, "assembled": {"components": [], "parameters": {}}}
@@ -71,7 +71,7 @@ def add_round(journal: Journal, recorded: Recorded, number: int, *, run_dir: Pat
     for _ in range(NUM_SPENDS):
         journal.append("spend", _spend(number), durable=False)
     entry = copy.deepcopy(recorded.later)
-    _place(entry, run_dir=run_dir, commit=commit, name=SEED_WORKSPACE)
+    _place(entry, run_dir=run_dir, commit=commit, name=f"r{number:02d}a1")
     entry["record"]["proposal"] |= {
         "proposal_id": f"p{number}", "title": title, "mechanism": mechanism, "components": [], "parameters": {},
         "card": "",

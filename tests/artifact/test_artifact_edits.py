@@ -19,10 +19,11 @@ from artifact_samples import package_own
 from vibeserve.artifact import Packaged, read_manifest, verify_bytes
 from vibeserve.artifact.claimed import CLAIMED
 from vibeserve.artifact.open import read_golden_seeds
+from vibeserve.artifact.page import page_of
 from vibeserve.artifact.sums import SUMS_NAME, render_sums
 from vibeserve.artifact.verification import Origin, Verification, verify
 from vibeserve.core.documents import digest_file, write_document
-from vibeserve.report import render_report, render_verdict
+from vibeserve.report import render_verdict
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "verify.md"
 
@@ -58,7 +59,7 @@ def edit_manifest(artifact: Path, edits: dict[str, Any]) -> None:
 def draw_pages(artifact: Path) -> None:
     manifest = read_manifest(artifact)
     (artifact / "VERDICT.md").write_text(render_verdict(manifest, seeds=read_golden_seeds(artifact)))
-    (artifact / "report.html").write_text(render_report(manifest))
+    (artifact / "report.html").write_text(page_of(artifact, manifest))
 
 
 def drop_record(artifact: Path) -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from vibeserve.artifact import Packaged, verify_bytes
-from vibeserve.artifact.page import main, write_report
-from vibeserve.report import render_report
+from vibeserve.artifact.page import main, page_of, write_report
 
 
 def test_the_command_never_changes_the_artifact(
@@ -19,6 +18,6 @@ def test_the_command_never_changes_the_artifact(
     (packaged.path / "report.html").write_text("older template")
     written = write_report(packaged.path)
     assert written == packaged.path.parent / f"{packaged.path.name}.report.html"
-    assert written.read_text() == render_report(packaged.manifest), "the sample's journal holds no round"
+    assert written.read_text() == page_of(packaged.path, packaged.manifest)
     assert write_report(packaged.path, output=tmp_path / "r.html").is_file()
     assert [item.file for item in verify_bytes(packaged.path)] == ["report.html"]

@@ -93,10 +93,10 @@ def test_a_scope_holds_its_audits_on_fresh_servers_and_stops_them(rig: Rig) -> N
 def test_predictions_are_audited_where_clients_send_some(rig: Rig) -> None:
     rig.bench.plan.spec.workload = Workload(kind="code_edit", loads={"c1": Load(), "edits": Load(prediction="edits")})
     rig.run(AuditScope.cheap)
-    assert rig.held[-2:] == [("duplicates_in_flight", 0), ("predicted_outputs", 0)]
+    assert rig.held[-3:] == [("duplicates_in_flight", 0), ("predicted_outputs", 0), ("weights_precision", -1)]
     rig.bench.plan.spec.workload = Workload(kind="code_edit", loads={"c1": Load()})
     rig.run(AuditScope.cheap)
-    assert rig.held[-1] == ("duplicates_in_flight", 1)
+    assert rig.held[-2:] == [("duplicates_in_flight", 1), ("weights_precision", -1)]
 
 
 def test_every_audit_of_the_full_scope_is_named_where_it_is_left_out(rig: Rig) -> None:

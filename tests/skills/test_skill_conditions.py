@@ -53,8 +53,15 @@ def test_conditions_that_hold() -> None:
 
 def test_facts_come_from_the_spec() -> None:
     spec = Spec()
-    spec.model.architecture, spec.hardware.kind = "llama", "cpu"
-    assert target_facts(spec, cpu_flags=["avx512f", "avx512_vnni"]) == FACTS
+    spec.model.architecture, spec.hardware.kind, spec.workload.kind = "llama", "cpu", "chat"
+    facts = target_facts(spec, cpu_flags=["avx512f", "avx512_vnni"])
+    assert facts == replace(FACTS, workload="chat")
+
+
+def test_a_component_for_one_kind_of_workload_fits_no_other() -> None:
+    told = "workload 'chat' is not one of constrained_json"
+    assert reason(replace(FACTS, workload="chat"), workloads=("constrained_json",)) == told
+    assert reason(replace(FACTS, workload="constrained_json"), workloads=("constrained_json",)) is None
 
 
 def test_the_prediction_is_that_of_the_headline_load() -> None:

@@ -86,7 +86,7 @@ class GrammarConstraint:
     def draft(self, max_tokens: int) -> list[int]:
         """At most so many guesses at the next tokens, each of which the grammar allows after those before it."""
         guesses: list[int] = []
-        text = self._text.fork()
+        text = self._text.copied()
         while len(guesses) < max_tokens and not self._matcher.is_stopped():
             found = self._next_guesses(text)[: max_tokens - len(guesses)]
             num_allowed = self._matcher.try_consume_tokens(found) if found else 0
@@ -153,7 +153,7 @@ class GrammarConstraint:
         forced: bytes = self._matcher.compute_ff_bytes()
         ids: list[int] = self._matcher.compute_ff_tokens() if forced else []
         spelled = self._tokens.decode_bytes(ids) if ids else b""
-        behind = text.fork()
+        behind = text.copied()
         behind.add(spelled)
         if behind.in_string and forced[len(spelled) :] != b'"':
             return ids  # what a text says is the model's to choose

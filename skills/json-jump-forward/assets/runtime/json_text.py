@@ -48,7 +48,7 @@ class JsonText:
     """last byte that is no white space; 0 at the beginning"""
     expects_name: bool = False
 
-    def fork(self) -> JsonText:
+    def copied(self) -> JsonText:
         other = copy(self)
         other.containers = list(self.containers)
         return other
