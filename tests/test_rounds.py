@@ -427,3 +427,48 @@ def test_what_is_decided_refused_or_out_of_time_is_measured_once(rig: Rig, why: 
     record = rig.run().record
     assert rig.evaluator.compared == [("r01a1", "r00a1")]
     assert "undecided" not in record.reason
+
+
+class KilledError(BaseException):
+    pass
+
+
+@dataclass
+class Killing:
+    """A judge whose run is killed while it reads."""
+
+    num_asked: int = 0
+    is_killed: bool = True
+
+    def review(self, review: Review) -> Reviewed:
+        self.num_asked += 1
+        if self.is_killed:
+            raise KilledError
+        return Reviewed()
+
+
+def test_a_round_that_is_killed_in_its_review_is_not_measured_again(rig: Rig) -> None:
+    reviewer = rig.team.reviewer = Killing()
+    with pytest.raises(KilledError):
+        rig.run()
+    reviewer.is_killed = False
+    result = rig.run()
+    assert result.record.outcome is Outcome.ACCEPTED and result.checkpoint is not None
+    assert result.record.metrics["candidate"]["output_throughput"] == pytest.approx(300, rel=0.01)
+    assert {"r01a1", "r00a1"} == set(result.series) and result.series["r01a1"].windows
+    assert rig.evaluator.compared == [("r01a1", "r00a1")], "measured once"
+    assert rig.judge.calls.count("screen r01a1") == 1 and reviewer.num_asked == 2
+
+
+def test_another_candidate_or_opponent_is_measured_anew(rig: Rig) -> None:
+    reviewer = rig.team.reviewer = Killing()
+    with pytest.raises(KilledError):
+        rig.run()
+    reviewer.is_killed = False
+    other = rig.incumbent.candidate
+    rig.incumbent = replace(rig.incumbent, candidate=replace(other, candidate_id="r00a2"))
+    rig.team.clock.declare("r00a2", factor=1.0)
+    rig.run()
+    assert rig.evaluator.compared == [("r01a1", "r00a1"), ("r01a1", "r00a2")]
+    rig.run(replace(rig.proposal(), parameters={"block": 4}))
+    assert len(rig.evaluator.compared) == 3
