@@ -13,15 +13,20 @@ from vibeserve.errors import SpecError
 
 
 class VerbParser(argparse.ArgumentParser):
-    """argparse whose faults are SpecErrors, so that they pass the boundary like all others."""
+    """argparse whose faults are SpecErrors, so that they pass the boundary like all others.
 
-    def __init__(self, verb: str, *, description: str) -> None:
-        super().__init__(prog=f"vibeserve {verb}", description=description, allow_abbrev=False)
+    `is_task`: of `invoke`, whose options stand behind `--`.
+    """
+
+    def __init__(self, verb: str, *, description: str, is_task: bool = False) -> None:
+        program = f"invoke {verb} --" if is_task else f"vibeserve {verb}"
+        super().__init__(prog=program, description=description, allow_abbrev=False)
+        self._verb = verb
         self.add_argument("--json", action="store_true", dest="is_json", help="one JSON document instead of text")
 
     def error(self, message: str) -> NoReturn:
         usage = " ".join(self.format_usage().split())
-        told = f"{self.prog.removeprefix('vibeserve ')}: {self._reworded(message)}"
+        told = f"{self._verb}: {self._reworded(message)}"
         raise SpecError(told, problems=[usage], hint=f"{self.prog} --help")
 
     def _reworded(self, message: str) -> str:

@@ -130,7 +130,9 @@ def _one_start(bench: Workbench, workspace: Path, *, measuring: Measuring, progr
 
 
 def _parser() -> VerbParser:
-    parser = VerbParser("bench-decision", description="Error rates of the decision under measured noise.")
+    parser = VerbParser(
+        "bench-decision", is_task=True, description="Error rates of the decision under measured noise."
+    )
     parser.add_argument("--noise", metavar="FILE", help="noise measured before (default: what ships)")
     parser.add_argument("--measure", metavar="TARGET", help="measure it now, on this target's scaffold")
     parser.add_argument("--save", metavar="FILE", help="write the noise that was used")

@@ -51,7 +51,9 @@ class Row:
 
 
 def main(argv: Sequence[str]) -> int:
-    parser = VerbParser("bench-overhead", description="What the framework itself costs a round, by history.")
+    parser = VerbParser(
+        "bench-overhead", is_task=True, description="What the framework itself costs a round, by history."
+    )
     parser.add_argument("--rounds", default=",".join(map(str, HISTORIES)), help="lengths of history, rising")
     parser.add_argument("--run", metavar="DIR", help="folder of a finished run in .vibeserve/runs, for the share")
     arguments = parser.parse_args(argv)

@@ -268,7 +268,9 @@ def _manner(plan: Plan, options: argparse.Namespace, *, facts: HardwareFacts, se
 
 
 def _parser() -> VerbParser:
-    parser = VerbParser("bench-grid", description="Measure every assembly of a target beside one control runtime.")
+    parser = VerbParser(
+        "bench-grid", is_task=True, description="Measure every assembly of a target beside one control runtime."
+    )
     parser.add_argument("--target", default="smollm2_cpu")
     parser.add_argument("overrides", nargs="*", help="of the target, such as budget=smoke")
     parser.add_argument("--limit-s", type=float, default=float("inf"), help="stop before this time is over")

@@ -101,7 +101,7 @@ def setting_of(target: str) -> Setting:
 def landscape_of(name: str, *, table: str, setting: Setting) -> Landscape:
     """By name, one of `LANDSCAPES`."""
     if name == TARGET:
-        return Measured(name=name, setting=setting, table=read_document(Path(table), Table))
+        return Measured(name=name, setting=setting, table=_read_table(Path(table)))
     return Synthetic(name=name, setting=setting, is_deceptive=name == "synthetic_deceptive")
 
 
@@ -156,11 +156,29 @@ def study(*, landscapes: Sequence[str], budgets: Sequence[int], num_seeds: int, 
     return Study(rows=rows, verdicts=tuple(_verdicts(ratios)), machine=machine)
 
 
+def _read_table(path: Path) -> Table:
+    """SpecError for what is no measured grid."""
+    from dacite import DaciteError
+
+    try:
+        return read_document(path, Table)
+    except (ValueError, DaciteError) as error:
+        told = " ".join(str(error).split())
+        raise SpecError(f"{path}: is no measured grid: {told}", hint="invoke bench-grid writes one") from None
+
+
+def _given_table(text: str) -> str:
+    """Type of --table: a file that is there."""
+    if not Path(text).is_file():
+        raise argparse.ArgumentTypeError(f"{text}: no such file; invoke bench-grid writes one")
+    return text
+
+
 def _why_no_table(path: Path) -> str:
     """Empty where a whole table is there."""
     if not path.is_file():
         return "not measured yet: invoke bench-grid"
-    table = read_document(path, Table)
+    table = _read_table(path)
     if any(not each.components and each.error for each in table.points):
         return "not measured yet: the seed itself could not be served"
     if table.num_missing:
@@ -229,7 +247,8 @@ def main(argv: Sequence[str]) -> int:
         raise SpecError(f"--landscape: '{unknown[0]}' is not valid", problems=[f"valid: {', '.join(LANDSCAPES)}"])
     result = study(
         landscapes=landscapes,
-        budgets=options.budget or BUDGETS, num_seeds=options.seeds, jobs=options.jobs, table=Path(options.table),
+        budgets=options.budget or BUDGETS, num_seeds=options.seeds, jobs=options.jobs,
+        table=Path(options.table or shipped_table(TARGET, FOLDER)),
     )  # fmt: skip
     text = json.dumps(to_data(result), indent=2) if options.is_json else "\n".join(table_lines(result))
     sys.stdout.write(text + "\n")
@@ -237,10 +256,14 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> VerbParser:
-    parser = VerbParser("bench-search", description="Greedy, beam and random at equal measurement budget.")
-    parser.add_argument("--table", metavar="FILE", default=str(shipped_table(TARGET, FOLDER)), help="measured grid")
+    parser = VerbParser(
+        "bench-search", is_task=True, description="Greedy, beam and random at equal measurement budget."
+    )
+    shipped = str(shipped_table(TARGET, FOLDER))
+    parser.add_argument("--table", type=_given_table, metavar="FILE", default=None, help=f"measured grid ({shipped})")
     parser.add_argument("--landscape", action="append", metavar="NAME", help="only this one; may be repeated")
-    parser.add_argument("--budget", action="append", type=_count, metavar="N", help=f"comparisons (default {BUDGETS})")
+    of_budget = f"comparisons (default {BUDGETS[0]})"
+    parser.add_argument("--budget", action="append", type=_count, metavar="N", help=of_budget)
     parser.add_argument("--seeds", type=_count, default=NUM_SEEDS, help=f"searches a row (default {NUM_SEEDS})")
     parser.add_argument("--jobs", type=_count, default=os.cpu_count() or 1, help="processes")
     return parser

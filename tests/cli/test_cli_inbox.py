@@ -279,11 +279,6 @@ def refusals(project: Project) -> dict[str, tuple[tuple[str, ...], str]]:
             "inbox: argument action: 'sumbit' is not valid; did you mean 'submit'? valid: list, show, submit, wait\n"
             "  usage: vibeserve inbox [-h] [--json] {list,show,submit,wait}\nnext: vibeserve inbox --help",
         ),
-        "action after options": (
-            ("--json", "list"),
-            "inbox: the action comes first\n"
-            "  usage: vibeserve inbox [-h] [--json] {list,show,submit,wait}\nnext: vibeserve inbox --help",
-        ),
         "no output": (
             ("submit", IMPLEMENTER, "--mailbox", str(mailbox)),
             "inbox submit: the following arguments are required: --output\n  usage: vibeserve inbox submit [-h] "
@@ -296,7 +291,7 @@ def refusals(project: Project) -> dict[str, tuple[tuple[str, ...], str]]:
 CASES = (
     "unknown key", "nothing open", "no mailbox", "no project", "ambiguous", "absent output", "output is a folder",
     "output is no JSON", "output is large", "output in the workspace", "no action", "unknown action",
-    "action after options", "no output",
+    "no output",
 )  # fmt: skip
 
 
@@ -351,6 +346,12 @@ def write_journal(project: Project, *rounds: Round, run: str = "tiny-1", is_pack
     if is_packaged:
         journal.append("packaged", {})
     journal.close()
+
+
+def test_options_may_stand_before_the_action(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.ask(JUDGE)
+    (row,) = inbox(capsys, "--json", "--run", "tiny-1", "list").json
+    assert row["key"] == JUDGE
 
 
 def test_wait_ends_when_the_runs_that_asked_have_left_their_artifacts(

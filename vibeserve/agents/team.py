@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,8 @@ class AgentSetting:
     progress: Progress
     remaining_s: Callable[[], float]
     calibrated: str = ""
+    aside: Callable[[], AbstractContextManager[None]] = nullcontext
+    """around a wait for a person: the devices are given back, and the run's time stands still"""
 
 
 def make_ledger(declared: Declared, *, budget: Budget, journal: Journal) -> Ledger:
@@ -158,7 +161,7 @@ def make_backend(agent: RoleAgent, setting: AgentSetting, *, ledger: Ledger, she
         shared = Path(declared.mailbox).expanduser().absolute() / setting.folder.name if declared.mailbox else None
         return ExternalBackend(
             agent, declared, mailbox=shared or setting.folder / "mailbox",
-            tell=lambda text: setting.progress.event("inbox", text),
+            tell=lambda text: setting.progress.event("inbox", text), aside=setting.aside,
         )  # fmt: skip
     raise SpecError(f"agents.{agent.role}.backend: unknown back end '{agent.backend}'")
 

@@ -110,7 +110,7 @@ class Run:
             plan=plan, skills=skills, skills_dir=data_dir("skills"), scaffold=bench.scaffold,
             model_dir=bench.model.path, machine=machine_brief(self.facts), folder=self.folder,
             journal=self.journal, sandbox=sandbox, calibrated=self.calibrated,
-            progress=self.progress, remaining_s=self.search_left_s,
+            progress=self.progress, remaining_s=self.search_left_s, aside=self.lease.aside,
         )  # fmt: skip
 
     def search_left_s(self) -> float:

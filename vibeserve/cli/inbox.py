@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vibeserve.arguments import VerbParser
 from vibeserve.cli.output import write, write_json, write_table
+from vibeserve.cli.runs import options_first
 from vibeserve.errors import BudgetError, RefusedError, SpecError
 from vibeserve.spec import ROLES
 
@@ -34,13 +35,14 @@ def main(argv: list[str]) -> int:
     actions: dict[str, Callable[[argparse.Namespace], int]] = {
         "list": _list, "show": _show, "submit": _submit, "wait": _wait
     }  # fmt: skip
-    if not argv or argv[0] not in ACTIONS:
+    before, words = options_first(argv)
+    if not words or words[0] not in ACTIONS:
         about = "; ".join(f"{name}: {text}" for name, text in ACTIONS.items())
         parser = VerbParser("inbox", description="Requests to people and other tools (agents=external).")
         parser.add_argument("action", choices=tuple(ACTIONS), help=f"{about}; each has --help")
         parser.parse_args(argv)
         parser.error("the action comes first")
-    return actions[argv[0]](_parser(argv[0]).parse_args(argv[1:]))
+    return actions[words[0]](_parser(words[0]).parse_args([*before, *words[1:]]))
 
 
 def _parser(action: str) -> VerbParser:

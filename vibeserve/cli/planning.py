@@ -42,7 +42,21 @@ def main(argv: list[str]) -> int:
         write("this target does not run from here:")
         for line in placement_lines(plan):
             write(f"  {line}")
+    elif too_short := _why_too_short(plan):
+        write("")
+        write(f"a run refuses this: {too_short}")
     return 0
+
+
+def _why_too_short(plan: Plan) -> str:
+    from vibeserve.build.runs import refuse_short_budget
+    from vibeserve.errors import BudgetError
+
+    try:
+        refuse_short_budget(plan)
+    except BudgetError as error:
+        return str(error).splitlines()[0]
+    return ""
 
 
 def _plan(spec: Spec) -> Plan:

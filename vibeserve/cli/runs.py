@@ -52,17 +52,27 @@ class RunHere:
 
 def split_run(verb: str, argv: Sequence[str], actions: Mapping[str, str]) -> tuple[str, str, list[str]]:
     """(run or empty, action, what follows) of `[RUN] ACTION ...`."""
-    words = list(argv)
+    before, words = options_first(argv)
     for position in (0, 1):
         if len(words) > position and words[position] in actions:
-            return words[0] if position else "", words[position], words[position + 1 :]
+            return words[0] if position else "", words[position], [*before, *words[position + 1 :]]
     about = "; ".join(f"{name}: {text}" for name, text in actions.items())
     parser = VerbParser(verb, description=f"Of a run: {about}.")
     parser.add_argument("run", nargs="?", metavar="RUN", help="as `vibeserve status` names it, or its target")
     parser.add_argument("action", choices=tuple(actions), help="each has --help")
     add_common(parser)
-    parser.parse_args(words)
+    parser.parse_args([*before, *words])
     return parser.error("the action comes first, or after RUN")
+
+
+def options_first(argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What every action takes, where it stands before RUN and ACTION, and the rest."""
+    words, before = list(argv), []
+    while words and words[0].startswith("-") and words[0] not in ("-h", "--help"):
+        is_whole = words[0] == "--json" or "=" in words[0]
+        before += [words.pop(0)] if is_whole else [words.pop(0), *words[:1]]
+        words = words if is_whole else words[1:]
+    return before, words
 
 
 def add_common(parser: VerbParser) -> None:

@@ -58,7 +58,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> VerbParser:
-    parser = VerbParser("crash-loop", description="Kill runs at every append of their journal, or at random times.")
+    parser = VerbParser(
+        "crash-loop", is_task=True, description="Kill runs at every append of their journal, or at random times."
+    )
     parser.add_argument("--target", default="tiny_cpu", help="target to build (default: tiny_cpu)")
     parser.add_argument("--points", type=int, default=0, metavar="N", help="so many of the kills (default: all)")
     parser.add_argument("--real", type=int, default=0, metavar="N", help="N kills of real runs, at random times")

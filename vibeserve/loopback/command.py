@@ -69,7 +69,9 @@ class ClientRow:
 
 def main(argv: Sequence[str]) -> int:
     """Command line of `invoke agents-loopback`."""
-    parser = VerbParser("agents-loopback", description="Real clients of agents against a scripted model on loopback.")
+    parser = VerbParser(
+        "agents-loopback", is_task=True, description="Real clients of agents against a scripted model on loopback."
+    )
     parser.add_argument("--target", default="tiny_cpu", help="target to build (default: tiny_cpu)")
     parser.add_argument("--only", default=",".join(CLIENTS), help=f"clients, of {', '.join(CLIENTS)}")
     parser.add_argument("--real-clock", action="store_true", help="decide rounds on measured time, not on forecasts")

@@ -15,6 +15,7 @@ from vibeserve.lease import living_owner
 from vibeserve.status.documents import RunStatus
 from vibeserve.status.reading import read_status
 from vibeserve.status.text import (
+    OWNED,
     ROUND_HEAD,
     call_lines,
     doing,
@@ -37,7 +38,7 @@ def view(status: RunStatus, *, now_s: float) -> RenderableType:
     from rich.text import Text
 
     lines = [Text(head_line(status, now_s=now_s), style="bold", no_wrap=True, overflow="ellipsis")]
-    facts: list[str] = [f"now       {doing(status)}"] if status.step else []
+    facts: list[str] = [f"now       {doing(status)}"] if status.step and status.state in OWNED else []
     if status.incumbent is not None:
         facts.append(f"incumbent {incumbent_text(status.incumbent)}")
     if status.eta is not None:

@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from mailbox_samples import (
 from vibeserve.agents.mailbox.documents import MailboxRequest
 from vibeserve.agents.mailbox.schemas import document_schema
 from vibeserve.core.documents import digest_tree
+from vibeserve.core.signals import finishing
 from vibeserve.errors import AgentInfraError, RefusedError
 
 
@@ -450,3 +453,23 @@ def test_a_mailbox_that_goes_away_is_an_infrastructure_failure(tmp_path: Path) -
     mailbox_of(tmp_path).rename(tmp_path / "elsewhere")
     with pytest.raises(AgentInfraError, match=r"^the mailbox was changed while an answer was waited for: "):
         waiting.result()
+
+
+def test_while_a_person_is_asked_the_devices_are_given_back_and_an_end_is_heeded(tmp_path: Path) -> None:
+    entered: list[str] = []
+
+    @contextmanager
+    def aside() -> Iterator[None]:
+        entered.append("in")
+        try:
+            yield
+        finally:
+            entered.append("out")
+
+    with finishing():
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            make_backend(tmp_path, aside=aside).run(make_request(tmp_path))
+    assert entered == ["in", "out"]
+    asked = folder_of(tmp_path).read()
+    assert asked is not None and asked.state == "open", "it goes on waiting when started again"

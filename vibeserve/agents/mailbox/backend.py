@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 
 from vibeserve import spec
 from vibeserve.agents.mailbox.asking import Asking
-from vibeserve.agents.mailbox.documents import MailboxResult, seconds_of
+from vibeserve.agents.mailbox.documents import MailboxRequest, MailboxResult, seconds_of
 from vibeserve.agents.mailbox.folder import MailboxBusyError, RequestFolder
 from vibeserve.agents.requests import AgentRequest, AgentResult, ExitFacts, Turn
+from vibeserve.core.signals import stop_if_asked
 from vibeserve.errors import AgentInfraError
 
 T = TypeVar("T")
@@ -28,7 +31,7 @@ class ExternalBackend:
     The same request is found again by a later process: it goes on waiting until the same deadline, and takes a result
     that came meanwhile. Who answers works in a copy of the request's workspace, which outlives the process; when the
     result is taken, the edits are made in the request's workspace. `tell` is called with one line when a request is
-    opened.
+    opened. A person's time is not the run's: `aside` is entered while it waits, as for a pause.
     """
 
     name = "external"
@@ -37,12 +40,14 @@ class ExternalBackend:
     def __init__(
         self, agent: spec.RoleAgent, declared: spec.Agents, *, mailbox: Path, poll_s: float = POLL_S,
         tell: Callable[[str], None] = lambda text: None,
+        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:  # fmt: skip
         self._agent = agent
         self._deadline_s = declared.deadline_s
         self._mailbox = mailbox.absolute()
         self._poll_s = poll_s
         self._tell = tell
+        self._aside = aside
 
     def run(self, request: AgentRequest) -> AgentResult:
         """Wait for the answer. AgentInfraError (lasting) when none came before the deadline; an interrupt ends the wait
@@ -71,13 +76,14 @@ class ExternalBackend:
         command = f"vibeserve inbox show {asked.key} --mailbox {self._mailbox}"
         if asked.state == "open":
             self._tell(f"{asked.role} is asked until {asked.deadline_at}: {command}")
-        end_s = seconds_of(asked.deadline_at)
-        while asked.state == "done" or time.time() <= end_s:
-            result = _patiently(asking.take)
-            if result is not None:
-                return result
-            time.sleep(self._poll_s)
-        result = _patiently(asking.take_or_expire)
+        result = _patiently(asking.take)
+        if result is not None:
+            return result
+        # leases are the main thread's; beside it, several requests may wait at once
+        is_main = threading.current_thread() is threading.main_thread()
+        with self._aside() if is_main else nullcontext():
+            result = self._poll(asking, asked)
+        result = result or _patiently(asking.take_or_expire)
         if result is None:
             raise AgentInfraError(
                 f"nobody answered request '{asked.key}' to the {asked.role} before its deadline {asked.deadline_at} "
@@ -86,6 +92,18 @@ class ExternalBackend:
                 is_lasting=True,
             )
         return result
+
+
+    def _poll(self, asking: Asking, asked: MailboxRequest) -> MailboxResult | None:
+        """Until the deadline. KeyboardInterrupt as soon as somebody asks the run to end: the request stays open."""
+        end_s = seconds_of(asked.deadline_at)
+        while asked.state == "done" or time.time() <= end_s:
+            result = _patiently(asking.take)
+            if result is not None:
+                return result
+            stop_if_asked()
+            time.sleep(self._poll_s)
+        return None
 
 
 def _patiently(step: Callable[[], T]) -> T:
