@@ -210,7 +210,7 @@ class Workload:
 @dataclass(kw_only=True)
 class Budget:
     level: Level = Level.standard
-    """how long and how often is measured (`docs/architecture.md`)"""
+    """how long and how often is measured (`docs/measuring.md`)"""
     rounds: int = 4
     """rounds after round 0"""
     attempts: int = 2
