@@ -178,6 +178,7 @@ ELSEWHERE: dict[str, str] = {
     "workloads/code_edit.py:_draw": "tests/workloads/test_code_edit.py",
     "workloads/code_edit.py:code_edit_stream": "tests/test_late_refusals.py",
     "workloads/constrained_json.py:_draw": "tests/workloads/test_constrained_json.py",
+    "workloads/constrained_json.py:_stream": "tests/workloads/test_constrained_json.py",
     "workloads/exact_text.py:exact_prompt": "tests/test_late_refusals.py",
     "workloads/sampling.py:check_lengths": "tests/workloads/test_chat.py",
     "workloads/shared_prefix.py:draw_prefix": "tests/test_late_refusals.py",

@@ -52,5 +52,14 @@ def test_stream_is_a_function_of_its_arguments(tiny_model_dir: Path) -> None:
 
 
 def test_a_range_below_the_schema_is_refused(tiny_model_dir: Path) -> None:
-    with pytest.raises(SpecError, match=r"no prompt of 16 to 32 tokens for schema '[\w-]+' found in 64 attempts"):
+    told = "no schema of constrained_json leaves room for a text in a prompt of 32 tokens\nnext: raise workload.prompt_"
+    with pytest.raises(SpecError, match=told):
         take(1, tiny_model_dir, dataclasses.replace(JSON, prompt_tokens_min=16, prompt_tokens_max=32))
+    with pytest.raises(SpecError, match=r"no prompt of 90000 to 90000 tokens for schema '[\w-]+' found in 64 attempts"):
+        take(1, tiny_model_dir, dataclasses.replace(JSON, prompt_tokens_min=90000, prompt_tokens_max=90000))
+
+
+def test_schemas_that_leave_no_room_are_left_out(tiny_model_dir: Path) -> None:
+    narrow = dataclasses.replace(JSON, prompt_tokens_min=192, prompt_tokens_max=384)
+    requests = take(60, tiny_model_dir, narrow)
+    assert {request.num_prompt_tokens for request in requests} <= set(range(192, 385))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SHARE_OF_TASKS = 0.5
 STORE_INSTRUCTION = "Fill in one JSON object of the type {name} that fits the text."
+MIN_TEXT_TOKENS = 48
+"""that a prompt has beside its instruction and schema, its nonce included"""
 NUM_PARAGRAPHS = 24
 """joined and cut to the drawn length"""
 
@@ -47,8 +49,16 @@ def _stream(
     workload: Workload, *, tokenizer: Tokenizer, pool: Pool, seed: int, logprobs_share: int
 ) -> Iterator[PromptRequest]:
     generator = seeded_random(workload, pool=pool, seed=seed)
+    own, store = (_fitting(entries, workload, tokenizer=tokenizer) for entries in (tasks(), store_schemas()))
+    if not own and not store:
+        longest = workload.prompt_tokens_max
+        raise SpecError(
+            f"no schema of constrained_json leaves room for a text in a prompt of {longest} tokens",
+            hint="raise workload.prompt_tokens_max",
+        )
     for number, logprobs in enumerate(logprobs_places(generator, share=logprobs_share)):
-        task = generator.choice(tasks() if generator.random() < SHARE_OF_TASKS else store_schemas())
+        entries = own if generator.random() < SHARE_OF_TASKS else store
+        task = generator.choice(entries or own or store)
         prompt, num_tokens = _draw(workload, task, generator=generator, pool=pool, tokenizer=tokenizer)
         yield PromptRequest(
             request_id=f"{pool.value}-{seed}-{number}",
@@ -67,19 +77,37 @@ def response_format(task: dict[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": schema}
 
 
+def _fitting(
+    entries: Sequence[dict[str, Any]], workload: Workload, *, tokenizer: Tokenizer
+) -> list[dict[str, Any]]:
+    """Those whose instruction and schema leave room for some text within the longest prompt."""
+    frames = ["".join(_frame(task)) for task in entries]
+    lengths = [len(encoding.ids) for encoding in tokenizer.encode_batch(frames)]
+    return [
+        task for task, length in zip(entries, lengths, strict=True)
+        if length + MIN_TEXT_TOKENS <= workload.prompt_tokens_max
+    ]  # fmt: skip
+
+
+def _frame(task: dict[str, Any]) -> tuple[str, str]:
+    """What stands before and behind the text of a prompt, but for its nonce."""
+    schema = json.dumps(task["schema"], separators=(",", ":"))
+    return f"{task['instruction']}\nText: ", f"\nSchema: {schema}\nJSON: "
+
+
 def _draw(
     workload: Workload, task: dict[str, Any], *, generator: random.Random, pool: Pool, tokenizer: Tokenizer
 ) -> tuple[str, int]:
     """One prompt and its number of tokens."""
-    schema = json.dumps(task["schema"], separators=(",", ":"))
+    before, behind = _frame(task)
     num_tokens = 0
     for _ in range(MAX_ATTEMPTS):
         wanted = generator.randint(workload.prompt_tokens_min, workload.prompt_tokens_max)
         text = " ".join(generator.choice(paragraphs(pool)) for _ in range(NUM_PARAGRAPHS))
         prompt, num_tokens = fit_middle(
-            f"{draw_nonce(generator)}\n{task['instruction']}\nText: ",
+            f"{draw_nonce(generator)}\n{before}",
             text,
-            f"\nSchema: {schema}\nJSON: ",
+            behind,
             borders=[match.start() for match in re.finditer(" ", text)],
             num_tokens=wanted,
             tokenizer=tokenizer,
