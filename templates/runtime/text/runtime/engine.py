@@ -65,6 +65,8 @@ class Engine:
         self._commands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._live: set[Sequence] = set()
         self._outputs: list[tuple[Sequence, Output]] = []
+        self._is_last = True
+        """of a step's tokens of a sequence: a constraint has accepted all of them, so it is complete after the last"""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -173,9 +175,10 @@ class Engine:
             for number, token in enumerate(kept, start=1):
                 # the token before may have ended it
                 if sequence in self._live:
-                    self._append(sequence, token, now_s, is_last=number == len(kept))
+                    self._is_last = number == len(kept)
+                    self._append(sequence, token, now_s)
 
-    def _append(self, sequence: Sequence, token: SampledToken, now_s: float, *, is_last: bool) -> None:
+    def _append(self, sequence: Sequence, token: SampledToken, now_s: float) -> None:
         sequence.output_token_ids.append(token.token_id)
         sequence.pending.append(token)
         self.metrics.generation_tokens += 1
@@ -185,16 +188,15 @@ class Engine:
             self.metrics.itl.observe(now_s - sequence.last_token_s)
         sequence.last_token_s = now_s
         text = sequence.detokenizer.add(token.token_id)
-        reason = self._finish_reason(sequence, token.token_id, is_last=is_last)
+        reason = self._finish_reason(sequence, token.token_id)
         if reason is not None:
             self._finish(sequence, reason, text + sequence.detokenizer.flush())
         elif text:
             self._emit(sequence, text, None)
 
-    def _finish_reason(self, sequence: Sequence, token_id: int, *, is_last: bool) -> str | None:
-        """Of a step's tokens a constraint has accepted all: what it says holds after the last."""
+    def _finish_reason(self, sequence: Sequence, token_id: int) -> str | None:
         is_end = token_id in self.parts.config.eos_token_ids and not sequence.params.ignore_eos
-        is_complete = is_last and sequence.constraint is not None and sequence.constraint.is_complete
+        is_complete = self._is_last and sequence.constraint is not None and sequence.constraint.is_complete
         if sequence.detokenizer.is_stopped or is_end or is_complete:
             return "stop"
         if len(sequence.output_token_ids) >= sequence.params.max_tokens:
