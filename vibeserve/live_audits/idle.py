@@ -40,6 +40,9 @@ MAX_LATE_SHARE = 0.1
 """of a block's own CPU time, spent after its last reply and the grace: ours"""
 MIN_LATE_S = 0.1
 """ten ticks of the kernel's clock; less cannot be told from none"""
+MAX_REST_SHARE = 0.05
+"""of one core, that counts as a server's rest (polling, heartbeats): it has served its first request when that is read,
+and what goes on since then is no rest"""
 MAX_WAIT = 1.25
 """most that the first output at once after a block may take, against after a rest: ours; closed-loop next-request
 latency, with room for caches that are being freed"""
@@ -55,7 +58,7 @@ class CpuWatch:
     rested: frozenset[int]
     """numbers of the blocks before which the server is watched at rest"""
     rest_s: float
-    """CPU seconds that it uses in `WATCH_S` before it has served anything"""
+    """CPU seconds that it may use in `WATCH_S` with nothing to do"""
     busy_s: list[float] = field(default_factory=list)
     late_s: list[float] = field(default_factory=list)
     _before_s: float = 0.0
@@ -76,9 +79,9 @@ def watched_s(server: Server) -> float:
 
 
 def audit_idle(bench: Workbench, server: Server, *, seed: int, num_pairs: int = NUM_PAIRS) -> Audited:
-    """Refuses `deferred_work`. `server` has served nothing yet: what it does then, such as polling, is its rest. CPU
-    time only: a GPU that goes on is told by the next request alone."""
-    rest_s = watched_s(server)
+    """Refuses `deferred_work`. `server` has served nothing but the request that ended its start: what little it does
+    then, such as polling, is its rest. CPU time only: a GPU that goes on is told by the next request alone."""
+    rest_s = min(watched_s(server), MAX_REST_SHARE * WATCH_S)
     return confirmed(
         lambda num, drawn: _measure(bench, server, num_pairs=num, rest_s=rest_s, seed=drawn),
         num_pairs=num_pairs, seed=seed, is_timed=lambda found: not goes_on(found.result.figures),
