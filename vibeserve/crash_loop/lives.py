@@ -21,7 +21,7 @@ from vibeserve.lease import DeviceQueue
 from vibeserve.sandbox import tree
 
 JOURNAL = "journal.jsonl"
-KEPT = "steps/certify/work/certified.json"
+KEPT = Path("steps", "certify", "work", "certified.json")
 EXPIRY_S = 60.0
 ORPHAN_GRACE_S = 10.0
 """what a killed run started ends by itself within that; what is left then is an orphan"""

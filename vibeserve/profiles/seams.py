@@ -47,7 +47,7 @@ SourceLine = Callable[[str, int], str]
 
 
 def path_in_runtime(file: str) -> str:
-    """`sampler.py` of `/work/runtime/sampler.py`; empty for what is no part of the runtime.
+    """`sampler.py` of `/srv/app/runtime/sampler.py`; empty for what is no part of the runtime.
 
     Whatever lies in a folder of packages is a package's, also where that has a folder of this name.
     """
