@@ -351,6 +351,7 @@ def test_a_server_that_rests_passes_also_where_one_collection_ran() -> None:
 
 def test_a_server_that_goes_on_or_whose_next_request_waits_is_refused() -> None:
     assert reasons(idle(late_s=[0.5, 0.6, 0.7])) == ["deferred_work"]
+    assert reasons(idle(late_s=[0.5, 0.06, 0.7])) == ["deferred_work"], "a neighbour had the cores in one rest"
     assert reasons(idle(late_s=[0.0, 0.0, 0.0], at_once_s=1.6)) == ["deferred_work"]
 
 

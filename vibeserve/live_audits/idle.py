@@ -35,7 +35,8 @@ NUM_PAIRS = 4
 NUM_AT_ONCE = 4
 GRACE_S = 0.5
 """threads that spin before they sleep (OpenMP: 0.2 s) and the freeing of caches are over by then"""
-WATCH_S = 1.5
+WATCH_S = 3.0
+"""work that waits for a second or two of silence must show, also where other processes have most of the machine"""
 MAX_LATE_SHARE = 0.1
 """of a block's own CPU time, spent after its last reply and the grace: ours"""
 MIN_LATE_S = 0.1
@@ -147,10 +148,14 @@ def judge_idle(
 
 
 def _late_problem(busy_s: Sequence[float], late_s: Sequence[float]) -> str:
-    """Every watched rest must have been late: one of them may be a garbage collection's."""
+    """More than half of the watched rests must have been late: one of them may be a garbage collection's, and one may
+    fall to a neighbour that left the server no time to go on."""
     if not late_s or len(busy_s) != len(late_s):
         return "the server's CPU time after its replies could not be read"
-    if all(late >= MIN_LATE_S and late > MAX_LATE_SHARE * busy for late, busy in zip(late_s, busy_s, strict=True)):
+    num_late = sum(
+        late >= MIN_LATE_S and late > MAX_LATE_SHARE * busy for late, busy in zip(late_s, busy_s, strict=True)
+    )
+    if 2 * num_late > len(late_s):
         return (
             f"after the last reply it goes on for {median(late_s):.2f} s of CPU time, against {median(busy_s):.2f} s "
             f"before it; at most {MAX_LATE_SHARE:.0%} is allowed"
