@@ -84,3 +84,17 @@ def test_plan_refuses_a_file_that_cannot_be_read(folder: Path, capsys: pytest.Ca
         f"  {check}:{num_lines + 1}: SyntaxError: invalid syntax (check.py, line {num_lines + 1})",
         "next: docs/contract.md",
     ]
+
+
+def test_a_checkout_of_vibeserve_may_hold_the_options_that_ship(tmp_path: Path) -> None:
+    """The installed one runs in a clone of the same version: what both say alike hides nothing."""
+    for name in ("conf", "targets"):
+        shutil.copytree(data_dir(name), tmp_path / name)
+    target = tmp_path / "targets" / "tiny_cpu.yaml"
+    assert list(check_file(target, cwd=tmp_path).errors) == []
+    hidden = tmp_path / "conf" / "model" / "tiny_llama.yaml"
+    hidden.write_text(hidden.read_text() + "# of another version\n")
+    (problem,) = check_file(target, cwd=tmp_path).errors
+    assert problem.endswith(
+        "conf/model/tiny_llama.yaml: model 'tiny_llama' ships with VibeServe and hides this file; give it another name"
+    )

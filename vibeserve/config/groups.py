@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -60,9 +60,7 @@ def _read(group: str, option: str, above: tuple[str, ...], found: GroupFiles, *,
         return
     file = read_yaml(paths[0], shown=shown(paths[0], cwd))
     found.faults += file.faults
-    if len(paths) > 1:
-        text = f"{group} '{option}' ships with VibeServe and hides this file; give it another name"
-        found.faults.append(Fault(place=Place(file=shown(paths[1], cwd)), text=text))
+    found.faults += _hidden(group, option, paths, cwd=cwd)
     if file.root is not None:
         found.faults += data_faults(file, file.data, schema=group_schema(group))
     if not file.faults and HEADER in paths[0].read_text(encoding="utf-8-sig"):
@@ -81,6 +79,15 @@ def _read(group: str, option: str, above: tuple[str, ...], found: GroupFiles, *,
             _read(group, name, (*above, option), found, cwd=cwd)
     if not is_merged:
         found.files.append((group, file))
+
+
+def _hidden(group: str, option: str, paths: Sequence[Path], *, cwd: Path) -> Iterator[Fault]:
+    """Files that the first of `paths` keeps from being read. One that says the same, as in a checkout of VibeServe where
+    the installed one runs, loses nothing."""
+    for path in paths[1:]:
+        if path.read_bytes() != paths[0].read_bytes():
+            text = f"{group} '{option}' ships with VibeServe and hides this file; give it another name"
+            yield Fault(place=Place(file=shown(path, cwd)), text=text)
 
 
 def _entries(file: YamlFile) -> Iterator[yaml.Node]:
