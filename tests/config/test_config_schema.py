@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 from vibeserve import spec as spec_module
 from vibeserve.cli.main import main
 from vibeserve.config import compose_spec, list_targets
+from vibeserve.config.key_page import render_key_page
 from vibeserve.config.schema import composed_schema, field_notes, group_schema, target_schema
 from vibeserve.config.schema_files import schema_texts
 from vibeserve.config.wording import schema_faults
@@ -120,3 +121,24 @@ def test_enums_are_named_as_they_are_valued() -> None:
     enums = [item for item in vars(spec_module).values() if isinstance(item, type) and issubclass(item, Enum)]
     wrong = [f"{enum.__name__}.{member.name}" for enum in enums for member in enum if member.name != member.value]
     assert wrong == []
+
+
+def test_the_page_of_keys_is_the_schemas() -> None:
+    page = Path(__file__).parents[2] / "docs" / "keys.md"
+    again = "from vibeserve.config.key_page import write_key_page; write_key_page(Path('docs/keys.md'))"
+    assert page.read_text() == render_key_page(), f"keys.md has drifted from spec.py; regenerate: {again}"
+
+
+def test_the_page_of_keys_has_every_kind_of_key_with_its_default() -> None:
+    page = render_key_page()
+    for row in (
+        "| `evaluation.min_effect` | `0.02` | smallest median gain that is accepted, as a share |",
+        "| `agents.ROLE.timeout_s` | `0.0` |  |",
+        "| `model.id` | *required* | hub id, or a name of one's own for models that are on no hub |",
+        "| `goals.0.max_ms` | empty | times: at most |",
+        "| `workload.loads.NAME.concurrency` | `0` | closed loop: requests in flight |",
+        "| `budget.level` | `standard` | `quick`, `standard`, `full`. how long and how often is measured ",
+    ):
+        assert row in page
+    assert "target.name" not in page
+    assert "agents.judge.timeout_s" not in page

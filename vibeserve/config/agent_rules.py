@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from vibeserve.config.words import suggest
-from vibeserve.spec import ROLES, Agents, Spec, resolve_role
+from vibeserve.spec import COMMAND_WORDS, ROLES, Agents, Command, Spec, resolve_role
 
 APIS = ("auto", "responses", "chat")
 DIALECTS = ("responses", "chat", "messages", "gemini")
 PARSERS = ("text", "codex_jsonl", "claude_json", "opencode_jsonl", "gemini_json")
 RECIPES = ("gemini", "opencode")
+_BRACED = re.compile(r"\{([a-z_]+)\}")
 
 
 def agent_problems(spec: Spec) -> list[str]:
@@ -43,6 +45,10 @@ def _command(agents: Agents) -> Iterator[str]:
         yield f"agents.command.argv: needed by the back end command, or a recipe: {', '.join(RECIPES)}"
     if uses and not command.recipe and not command.dialect:
         yield f"agents.command.dialect: needed by the back end command; valid: {', '.join(DIALECTS)}"
+    if uses and not command.recipe and not command.parser:
+        yield f"agents.command.parser: needed by the back end command; valid: {', '.join(PARSERS)}"
+    if uses:
+        yield from _command_words(command)
     if not uses and (command.recipe or command.argv):
         yield "agents.command: only the back end command reads it (agents=command)"
     for key, value, options in (
@@ -54,6 +60,17 @@ def _command(agents: Agents) -> Iterator[str]:
         if value and value not in options:
             guess = suggest(value, options)
             yield f"{key}: '{value}' is not valid{guess}{' ' if guess else '; '}valid: {', '.join(options)}"
+
+
+def _command_words(command: Command) -> Iterator[str]:
+    env = list(command.env.values())
+    for key, texts in (("argv", command.argv), ("env", env)):
+        unknown = sorted({word for text in texts for word in _BRACED.findall(text)} - set(COMMAND_WORDS))
+        if unknown:
+            valid = ", ".join(COMMAND_WORDS)
+            yield f"agents.command.{key}: unknown words {', '.join(unknown)} in braces; valid: {valid}"
+    if command.argv and not any("{prompt}" in text or "{prompt_file}" in text for text in [*command.argv, *env]):
+        yield "agents.command.argv: neither {prompt} nor {prompt_file} stands in it: the client would be told nothing"
 
 
 def _limits(agents: Agents) -> Iterator[str]:

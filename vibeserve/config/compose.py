@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vibeserve.config.chain import Chain, read_chain
 from vibeserve.config.explain import explained, one_line
-from vibeserve.config.faults import Fault, Source, fault_lines
+from vibeserve.config.faults import COMMAND_LINE, Fault, Source, fault_lines
 from vibeserve.config.files import missing_files, resolve_files
 from vibeserve.config.groups import GroupFiles, read_groups, usual_options
 from vibeserve.config.open_keys import MAPPINGS, opened
@@ -123,7 +123,10 @@ def _not_valid(target: TargetFile, faults: list[Fault]) -> SpecError:
     is_line = all(fault.place.source is Source.command_line for fault in faults)
     if is_line:
         return SpecError("overrides are not valid", problems=fault_lines(faults), hint=HINT)
-    return SpecError(f"target '{target.name}' is not valid", problems=fault_lines(faults), hint=f"edit {target.path}")
+    files = [fault.place.file for fault in sorted(faults) if fault.place.file]
+    is_elsewhere = bool(files) and not any(target.path.as_posix().endswith(file) for file in files)
+    edited = files[0] if is_elsewhere else target.path
+    return SpecError(f"target '{target.name}' is not valid", problems=fault_lines(faults), hint=f"edit {edited}")
 
 
 def _unselected(chain: Chain, selected: dict[str, Any], options: dict[str, list[str]]) -> Iterator[Fault]:
@@ -167,18 +170,21 @@ def spec_from_config(config: DictConfig, *, origins: Origins | None = None) -> S
     problems = list(_value_problems(config))
     if problems:
         told = _located(problems, origins)
-        raise SpecError(f"target '{name}' does not compose", problems=told, hint=_again(name))
+        raise SpecError(f"target '{name}' does not compose", problems=told, hint=_again(name, told))
     with explained():
         spec = cast(Spec, OmegaConf.to_object(config))
     resolve_files(spec)
     problems = [*semantic_problems(spec), *missing_files(spec)]
     if problems:
         told = _located(problems, origins)
-        raise SpecError(f"target '{name}' cannot be run as declared", problems=told, hint=_again(name))
+        raise SpecError(f"target '{name}' cannot be run as declared", problems=told, hint=_again(name, told))
     return spec
 
 
-def _again(name: str) -> str:
+def _again(name: str, told: Sequence[str]) -> str:
+    """The command that says whether it is right now; `check` sees what the files say alone."""
+    if any(str(COMMAND_LINE) in line for line in told):
+        return f"correct it, then vibeserve plan {name} with the same overrides"
     return f"correct it, then vibeserve check {name}"
 
 

@@ -82,8 +82,8 @@ def _read(group: str, option: str, above: tuple[str, ...], found: GroupFiles, *,
 
 
 def _hidden(group: str, option: str, paths: Sequence[Path], *, cwd: Path) -> Iterator[Fault]:
-    """Files that the first of `paths` keeps from being read. One that says the same, as in a checkout of VibeServe where
-    the installed one runs, loses nothing."""
+    """Files that the first of `paths` keeps from being read. One that says the same, as in a checkout of VibeServe
+    where the installed one runs, loses nothing."""
     for path in paths[1:]:
         if path.read_bytes() != paths[0].read_bytes():
             text = f"{group} '{option}' ships with VibeServe and hides this file; give it another name"

@@ -13,6 +13,7 @@ from typing import Any
 
 from vibeserve.spec.agents import (
     BACKENDS,
+    COMMAND_WORDS,
     DEFAULT_MODELS,
     MODEL_FREE,
     ROLES,
@@ -38,6 +39,7 @@ from vibeserve.spec.model import (
 
 __all__ = [
     "BACKENDS",
+    "COMMAND_WORDS",
     "DEFAULT_MODELS",
     "MISSING",
     "MODEL_FREE",
@@ -110,6 +112,7 @@ class Hardware:
     bandwidth_gb_s: float = 0.0
     """read bandwidth of the engine's cores or the device; 0 = probed"""
     tflops_f32: float = 0.0
+    """dense, per device, as are the next three; 0 = probed on a CPU, else unknown"""
     tflops_bf16: float = 0.0
     tops_int8: float = 0.0
     tops_int4: float = 0.0
@@ -133,8 +136,11 @@ class Parallelism:
     replicas."""
 
     tensor: int = 0
+    """devices that share every layer; 0 = as few as it fits on"""
     pipeline: int = 0
+    """devices that take turns at the layers; 0 = one"""
     replicas: int = 0
+    """copies of the model side by side; 0 = as many as the devices that are left make"""
 
 
 @dataclass(kw_only=True)
@@ -160,7 +166,9 @@ class Slo:
     """What a request must meet to count for goodput."""
 
     ttft_s: float = 10.0
+    """time to first token, or to the first output of another modality"""
     tpot_s: float = 0.5
+    """time per output token after the first"""
     e2el_s: float = 0.0
     """whole reply; 0 = no bound for text, ttft_s for other modalities, whose first output may be the whole one"""
 
@@ -170,12 +178,17 @@ class Workload:
     kind: str = MISSING
     """chat, shared_prefix, code_edit, constrained_json, trace, streaming_asr, text_to_image (`docs/workloads.md`)"""
     prompt_tokens_min: int = 128
+    """shortest prompt"""
     prompt_tokens_max: int = 512
+    """longest prompt"""
     output_tokens_min: int = 64
+    """shortest reply"""
     output_tokens_max: int = 128
+    """longest reply; with the prompt at most the model's context"""
     loads: dict[str, Load] = field(default_factory=dict)
     """by name: c8 for a closed loop of 8, r0.5 for 0.5 requests a second"""
     headline_load: str = "c8"
+    """the load that the search measures and the headline quotes"""
     shared_prefix_tokens: int = 0
     """shared_prefix: tokens of the prefix; prompt_tokens count what is unique behind it"""
     num_prefixes: int = 1
@@ -250,12 +263,17 @@ class Tolerances:
     """The accuracy gate on served greedy replies under the f32 reference (`docs/accuracy.md`)."""
 
     top1_agreement_min: float = 0.97
+    """share of tokens that are the reference's own choice"""
     disagreement_margin_max_nats: float = 0.25
+    """how far below the reference's choice a token that differs may lie"""
     far_disagreement_share_max: float = 0.001
     """share of tokens (at least one) that may reach that margin, but not twice it; 0 = none may"""
     mean_margin_max_nats: float = 0.003
+    """mean of that distance over all tokens"""
     logprob_mean_max: float = 0.05
+    """mean distance of a served log-probability from the reference's, nats"""
     logprob_p99_max: float = 0.3
+    """99th percentile of the same"""
     logprob_share: int = 8
     """one in so many timed requests carries logprobs"""
     limits: dict[str, float] = field(default_factory=dict)
@@ -318,11 +336,14 @@ class DeclaredValue:
 @dataclass(kw_only=True)
 class Baseline:
     baseline_class: BaselineClass = BaselineClass.competent
+    """goals name it: naive is what one writes in an afternoon, competent what one would run"""
     required: bool = False
+    """a run that cannot start it ends before anything is spent (exit 5)"""
     precision: Precision = Precision.same_bytes
     version: str = ""
     """exact version that the step checks; empty = whatever the core environment holds"""
     flags: list[str] = field(default_factory=list)
+    """words at the end of its command line"""
     dtypes: list[str] = field(default_factory=list)
     """weights to choose from by a short calibration; empty = the engine's own file"""
     declared: list[DeclaredValue] = field(default_factory=list)
@@ -334,16 +355,19 @@ class Sandbox:
     allow_none: bool = False
     """tier C, no wall at all: only by this explicit opt-out"""
     max_processes: int = 512
+    """of one process tree"""
     max_memory_gib: float = 0.0
     """of one process tree; 0 = what a CPU target's hardware declares, at most 90% of the machine's"""
     max_disk_gib: float = 16.0
     """what one process tree may write to disk, its log included"""
     build_timeout_s: float = 300.0
+    """longest build of one candidate"""
 
 
 @dataclass(kw_only=True)
 class Host:
     kind: str = "local"
+    """local is the only one today"""
     address: str = ""
     """ssh: `user@machine`, or a name of the ssh configuration"""
 
@@ -351,19 +375,25 @@ class Host:
 @dataclass(kw_only=True)
 class Seed:
     kind: str = "scaffold"
+    """scaffold is the only one today"""
 
 
 @dataclass(kw_only=True)
 class Goal:
     metric: str = MISSING
+    """such as output_throughput, ttft_p50 or peak_memory (`docs/measuring.md`)"""
     load: str = ""
     """empty = the workload's headline load"""
     against: str = ""
     """relative goals: a baseline's name or class (competent, naive)"""
     min_ratio: float | None = None
+    """relative goals: the runtime over the baseline, turned so that above 1 is better; a goal has exactly one bound"""
     max_ms: float | None = None
+    """times: at most"""
     max_gib: float | None = None
+    """memory: at most"""
     min_per_s: float | None = None
+    """rates: at least"""
 
 
 @dataclass(kw_only=True)
@@ -412,8 +442,9 @@ class Spec:
     search: Search = field(default_factory=Search)
     """how the outer loop chooses, and when it stops"""
     evaluation: Evaluation = field(default_factory=Evaluation)
-    contract: Contract = field(default_factory=Contract)
     """how candidates are measured and judged"""
+    contract: Contract = field(default_factory=Contract)
+    """programs in place of the target's Python files"""
     baseline: dict[str, Baseline] = field(default_factory=dict)
     """the servers to compare with, by name"""
     sandbox: Sandbox = field(default_factory=Sandbox)

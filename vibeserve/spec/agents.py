@@ -12,6 +12,10 @@ DEFAULT_MODELS = {"openai": "gpt-6.2-sol", "codex": "gpt-6.2-sol", "claude": "cl
 """where none is declared"""
 UNMETERED = (*MODEL_FREE, "external")
 """back ends whose requests to a model, if any, are not ours to count"""
+COMMAND_WORDS = (
+    "prompt", "prompt_file", "workspace", "model", "base_url", "schema_file", "output_file", "config_dir",
+)  # fmt: skip
+"""what may stand in braces in `agents.command`"""
 
 
 @dataclass(kw_only=True)
@@ -19,8 +23,11 @@ class Price:
     """What a model costs that the price table does not have, USD per million tokens; all 0 = the table's."""
 
     input_usd_per_m: float = 0.0
+    """prompt tokens that no cache had"""
     cached_input_usd_per_m: float = 0.0
+    """prompt tokens that the provider's cache had"""
     output_usd_per_m: float = 0.0
+    """reasoning tokens included"""
 
 
 @dataclass(kw_only=True)
@@ -64,6 +71,7 @@ class Agents:
     backend: str = "playbook"
     """playbook, openai, codex, claude, command, external, replay"""
     model: str = ""
+    """empty = the back end's usual one (`docs/agents.md`)"""
     effort: str = ""
     """reasoning effort, in the model's own words: low, medium, high"""
     base_url: str = ""

@@ -125,6 +125,7 @@ class Model:
     num_active_parameters: int = 0
     """mixture of experts: read per token; 0 = all"""
     num_layers: int = 0
+    """from here to vocab_size: sizes as in the model's configuration; `plan` bounds nothing that is 0"""
     num_attention_layers: int = 0
     """layers with a KV cache; 0 = all that are not in linear_state"""
     hidden_size: int = 0
@@ -136,6 +137,7 @@ class Model:
     tied_embeddings: bool = False
     """the output matrix is the input's: it is stored, and read in every step, once"""
     max_context_tokens: int = 2048
+    """prompt and reply together; requests beyond it are refused"""
     linear_state: LinearState = field(default_factory=LinearState)
     speech_encoder: SpeechEncoder = field(default_factory=SpeechEncoder)
     image_head: ImageHead = field(default_factory=ImageHead)

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from vibeserve.agents.requests import AgentRequest
+from vibeserve.spec import COMMAND_WORDS
 
-WORDS = ("prompt", "prompt_file", "workspace", "model", "base_url", "schema_file", "output_file", "config_dir")
-"""what may stand in braces in a template"""
-_WORD = re.compile(r"\{(" + "|".join(WORDS) + r")\}")
+_WORD = re.compile(r"\{(" + "|".join(COMMAND_WORDS) + r")\}")
 GIVEN = "given"
 """folder of a call that is read-only inside"""
 MAX_READ_BYTES = 64 << 20
@@ -85,7 +84,7 @@ class Call:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def fill(self, text: str) -> str:
-        """`text` with every word of `WORDS` replaced; what is put in is not looked at again."""
+        """`text` with every word of `COMMAND_WORDS` replaced; what is put in is not looked at again."""
         values = {
             "prompt": self.prompt, "prompt_file": self.prompt_file, "workspace": self.request.workspace,
             "model": self.model, "base_url": self.base_url, "schema_file": self.schema_file,

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from vibeserve.agents.clients.call import WORDS, Call, read_end
+from vibeserve.agents.clients.call import Call, read_end
 from vibeserve.agents.clients.core import CliBackend
 from vibeserve.agents.clients.parsing import PARSERS, Parsed
 from vibeserve.agents.ledger import Ledger
@@ -22,7 +22,7 @@ from vibeserve.agents.proxy import DIALECTS
 from vibeserve.agents.sandboxed import ToolSandbox
 from vibeserve.core.documents import from_data
 from vibeserve.errors import SpecError
-from vibeserve.spec import Agents, Command, RoleAgent
+from vibeserve.spec import COMMAND_WORDS, Agents, Command, RoleAgent
 
 _BRACED = re.compile(r"\{([a-z_]+)\}")
 _VARIABLES = {
@@ -84,9 +84,9 @@ def _problems(recipe: Recipe, agent: RoleAgent) -> Iterator[str]:
         if value not in valid:
             yield f"agents.command.{key}: '{value}' is not valid; valid: {', '.join(valid)}"
     texts = [*recipe.argv, *recipe.env.values()]
-    unknown = sorted({word for text in texts for word in _BRACED.findall(text) if word not in WORDS})
+    unknown = sorted({word for text in texts for word in _BRACED.findall(text) if word not in COMMAND_WORDS})
     if unknown:
-        yield f"agents.command: unknown words {', '.join(unknown)} in braces; valid: {', '.join(WORDS)}"
+        yield f"agents.command: unknown words {', '.join(unknown)} in braces; valid: {', '.join(COMMAND_WORDS)}"
     if not any("{prompt}" in text or "{prompt_file}" in text for text in texts) and recipe.argv:
         yield "agents.command: neither {prompt} nor {prompt_file} stands anywhere in it"
     if not agent.model and (recipe.needs_model or any("{model}" in text for text in texts)):
