@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -125,6 +126,12 @@ LAYER_OF = {module: number for number, layer in enumerate(LAYERS) for module in 
 def test_every_module_has_a_layer() -> None:
     missing = {module_of(path) for path in package_files()} - set(LAYER_OF) - {""}
     assert missing == set(), "name the layer of a new module in LAYERS"
+
+
+def test_the_page_on_architecture_names_every_module() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.split("## Layers")[1].split("## ")[0]
+    assert set(re.findall(r"`([a-z_]+)`", table)) == set(LAYER_OF)
 
 
 def test_imports_go_downwards_only() -> None:

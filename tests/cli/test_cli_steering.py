@@ -165,7 +165,7 @@ def test_a_proposal_comes_from_a_file_or_standard_input(project: Project, source
         (["steer", "backend", "baseline.vllm=playbook"], "that is a new plan"),
         (["steer", "budget", "level=quick"], "steer: level: that is a new plan"),
         (["steer", "budget.level=quick"], "steer: budget.level=quick: that is a new plan"),
-        (["steer", "budget", "attempts=9"], "'attempts' was unexpected"),
+        (["steer", "budget", "attempts=9"], "budget does not know 'attempts'; valid: rounds, wall_s, tokens, usd"),
         (["steer", "budget", "rounds=many"], "rounds: 'many' is not of type 'integer'"),
         (["steer", "budget", "rounds"], "steer: rounds: is not NAME=VALUE"),
         (["steer", "budget"], "the following arguments are required: NAME=VALUE"),

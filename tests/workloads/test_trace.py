@@ -113,6 +113,10 @@ WRONG: list[tuple[Any, str]] = [
         {"prompt_tokens": 20, "output_tokens": 1},
         "my.jsonl:2: has no arrival, unlike line 1; state it for all requests or for none",
     ),
+    (
+        {"timestamp": 11.0, "prompt_tokens": 20, "output_tokens": 1},
+        "my.jsonl:2: arrives by timestamp, line 1 by arrival_s; all requests need the same",
+    ),
 ]
 
 

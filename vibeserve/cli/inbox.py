@@ -52,7 +52,7 @@ def _parser(action: str) -> VerbParser:
         parser.add_argument("key", metavar="KEY", help="as `list` or `wait` prints it")
     else:
         parser.add_argument("--role", metavar="ROLE[,ROLE]", type=_roles, help="requests to these roles alone")
-    parser.add_argument("--run", default="", metavar="RUN", help="of this run alone, as `list` names it")
+    parser.add_argument("--run", default="", metavar="RUN", help="this run alone, as `list` names it, or its target's")
     parser.add_argument("--mailbox", type=Path, metavar="DIR", help="this folder instead of the project's runs")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="project folder (default: as `vibeserve status`)")
     if action == "list":
@@ -178,7 +178,9 @@ def _letters(arguments: argparse.Namespace, *, can_be_absent: bool = False) -> l
 
 def _chosen(arguments: argparse.Namespace, *, can_be_absent: bool = False) -> list[Mailbox]:
     mailboxes = _mailboxes(arguments, can_be_absent=can_be_absent)
-    chosen = [mailbox for mailbox in mailboxes if arguments.run in ("", mailbox.run)]
+    chosen = [mailbox for mailbox in mailboxes if arguments.run in ("", mailbox.run)] or [
+        mailbox for mailbox in mailboxes if mailbox.run.startswith(f"{arguments.run}-")
+    ]
     if arguments.run and not chosen and not can_be_absent:
         valid = ", ".join(sorted(mailbox.run for mailbox in mailboxes if mailbox.run)) or "none has a mailbox"
         raise SpecError(f"inbox: no run '{arguments.run}' has a mailbox here", problems=[f"runs: {valid}"])

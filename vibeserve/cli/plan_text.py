@@ -34,7 +34,7 @@ def plan_lines(plan: Plan) -> Iterator[str]:
     yield from _cost(plan)
     yield from _agents(plan)
     yield f"  search      {search_text(spec.search, num_rounds=budget.rounds)}"
-    yield f"  budget      level {budget.level.name}, {budget.rounds} rounds, {budget.wall_s / 60:.0f} minutes at most"
+    yield f"  budget      level {budget.level.name}, {budget.rounds} rounds, {budget.wall_s / 60:.0f} min at most"
     steps = ", ".join(f"{step.name} {step.minutes:.1f}" for step in plan.steps)
     yield f"  minutes     about {plan.minutes:.0f}: {steps}"
     yield from (f"  note        {note}" for note in plan.notes)
@@ -45,8 +45,10 @@ def search_text(search: Search, *, num_rounds: int) -> str:
     if search.policy == "beam":
         num_moves = math.ceil(num_rounds / (search.width * search.branching))
         moves = "1 move" if num_moves == 1 else f"{num_moves} moves"
+        branches = "1 branch" if search.width == 1 else f"{search.width} branches"
+        proposals = "1 proposal" if search.branching == 1 else f"{search.branching} proposals"
         return (
-            f"beam, {search.width} branches x {search.branching} proposals, {moves} or more in {num_rounds} rounds, "
+            f"beam, {branches} x {proposals}, {moves} or more in {num_rounds} rounds, "
             f"ends after {search.patience} moves without a gain"
         )
     pivots = f", {search.pivots} pivots first" if search.policy == "greedy" and search.pivots else ""

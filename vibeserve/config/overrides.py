@@ -115,7 +115,7 @@ def _parse(text: str) -> tuple[Override | None, str]:
     if len(text) > MAX_CHARACTERS:
         return None, f"{len(text)} characters; at most {MAX_CHARACTERS} are read"
     if "=" not in text and not text.startswith("~"):
-        return None, "an override is KEY=VALUE or GROUP=OPTION"
+        return None, "has no value; an override is KEY=VALUE or GROUP=OPTION"
     fault = syntax_fault(text)
     if fault:
         return None, fault

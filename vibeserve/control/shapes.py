@@ -94,7 +94,8 @@ def shape_problem(command: str, arguments: Mapping[str, Any]) -> str:
     fixed = fixed_names(_named(arguments))
     if fixed:
         return f"{', '.join(fixed)}: {NEW_PLAN}"
-    problem = _too_long(command, arguments) or schema_problem(dict(arguments), schema=SHAPES[command])
+    problem = _too_long(command, arguments) or _unknown(command, arguments)
+    problem = problem or schema_problem(dict(arguments), schema=SHAPES[command])
     return problem or _empty(command, arguments) or _incomplete(command, arguments)
 
 
@@ -120,6 +121,16 @@ def _empty(command: str, arguments: Mapping[str, Any]) -> str:
     said = {name for name, value in arguments.items() if name != "why" and value not in ([], {})}
     asks = {"constrain": "ban, only, lift", "pin": "values, lift", "budget": ", ".join(BUDGETS)}
     return f"it asks for nothing; valid: {asks[command]}" if command in asks and not said else ""
+
+
+def _unknown(command: str, arguments: Mapping[str, Any]) -> str:
+    """Keys that the command does not take, in the words of a command line."""
+    unknown = [name for name in arguments if name not in SHAPES[command]["properties"]]
+    if not unknown:
+        return ""
+    valid = ", ".join(name for name in SHAPES[command]["properties"] if name != "why")
+    takes = f"valid: {valid}" if valid else "it takes nothing more"
+    return f"{command} does not know {', '.join(map(repr, unknown))}; {takes}"
 
 
 def _incomplete(command: str, arguments: Mapping[str, Any]) -> str:

@@ -20,6 +20,8 @@ MAX_LINES = 1_000_000
 """more are refused: a trace is read whole"""
 MAX_SHOWN = 20
 """faults that are listed; the rest are counted"""
+CLOCKS = ("arrival_s", "timestamp")
+"""keys that say when a request arrives"""
 HINT = "docs/workloads.md describes the lines of a trace"
 
 
@@ -31,6 +33,8 @@ class TraceLine:
     """line of the file, from 1"""
     arrival_s: float | None
     """after the first request; None where the trace records no arrivals"""
+    clock: str
+    """the key that says when it arrives, arrival_s or timestamp; empty where none does"""
     prompt: str | None
     """None = running text of `prompt_tokens` tokens"""
     prompt_tokens: int
@@ -112,6 +116,7 @@ def _parse(row: str, number: int) -> TraceLine:
     return TraceLine(
         number=number,
         arrival_s=_arrival(data),
+        clock=next((key for key in CLOCKS if data.get(key) is not None), ""),
         prompt=prompt,
         prompt_tokens=0 if prompt is not None else _count(data, "prompt_tokens", least=MIN_PROMPT_TOKENS),
         output_tokens=_count(data, "output_tokens", least=1),
@@ -150,6 +155,9 @@ def _order_faults(lines: list[TraceLine]) -> Iterator[tuple[int, str]]:
         if (line.arrival_s is None) != (before.arrival_s is None):
             what = "no arrival" if line.arrival_s is None else "an arrival"
             yield line.number, f"has {what}, unlike line {before.number}; state it for all requests or for none"
+        elif line.clock != before.clock:
+            told = f"arrives by {line.clock}, line {before.number} by {before.clock}; all requests need the same"
+            yield line.number, told
         elif line.arrival_s is not None and before.arrival_s is not None and line.arrival_s < before.arrival_s:
             yield line.number, f"arrives {before.arrival_s - line.arrival_s:g} s before line {before.number}"
 
@@ -159,8 +167,8 @@ def _from_first(lines: list[TraceLine]) -> Iterator[TraceLine]:
     for line in lines:
         arrival_s = None if line.arrival_s is None else line.arrival_s - (first or 0.0)
         yield TraceLine(
-            number=line.number, arrival_s=arrival_s, prompt=line.prompt, prompt_tokens=line.prompt_tokens,
-            output_tokens=line.output_tokens,
+            number=line.number, arrival_s=arrival_s, clock=line.clock, prompt=line.prompt,
+            prompt_tokens=line.prompt_tokens, output_tokens=line.output_tokens,
         )  # fmt: skip
 
 
