@@ -114,7 +114,7 @@ class Rig:
         self.perf.recording = Recording(native=(NativeSample(1, "mkl_sgemm", "libtorch_cpu.so"),))
         (self.root / "runtime").mkdir()
 
-    def take(self) -> Profile | None:
+    def take(self, *, reply_s: float = 0.0) -> Profile | None:
         plan = SimpleNamespace(spec=self.spec, client_cpus=(1,), decode=(), roof=Roof(bandwidth_gb_s=10.0))
         bench: Any = SimpleNamespace(
             plan=plan, run_dir=self.root, lease=self.lease, spent=Spent(), bundle=text_bundle(),
@@ -123,7 +123,7 @@ class Rig:
         )  # fmt: skip
         profiling = Profiling(bench=bench, stacks=self.stacks, native=self.perf, sleep=self.stage.sleep)
         return profiling.take(
-            self.server, workspace=self.root, load="c4", pool=Pool.selection, seed=1, spans=SPANS
+            self.server, workspace=self.root, load="c4", pool=Pool.selection, seed=1, spans=SPANS, reply_s=reply_s
         )  # fmt: skip
 
 
@@ -145,6 +145,14 @@ def test_control_and_profiled_slices_take_turns_and_native_symbols_come_last(rig
     assert [each.name for each in profile.structure.symbols] == ["mkl_sgemm"]
     assert rig.server.is_paused, "what comes next runs alone"
     assert rig.lease.granted == [("exclusive", "profile of r01a1")] and rig.lease.held == []
+
+
+@pytest.mark.parametrize(("reply_s", "num_each"), [(0.5, 2), (2.6, 2), (3.0, 3), (5.0, 4), (6.1, 5), (90.0, 6)])
+def test_slow_replies_are_looked_at_for_longer(rig: Rig, reply_s: float, num_each: int) -> None:
+    """A look that is shorter than a reply falls into its prefill or beside it."""
+    profile = rig.take(reply_s=reply_s)
+    assert rig.stage.log.count(f"stacks {SLICE_S}") == rig.stage.log.count(f"sleep {SLICE_S}") == num_each
+    assert profile is not None and profile.observed is not None and profile.observed.num_slices == num_each
 
 
 @pytest.mark.parametrize("effect", [0.7, 1.4])

@@ -144,9 +144,11 @@ class Evaluator:
 
     def profiled(self, row: Series, entrant: Entrant, *, workspace: Path, load: str, pool: Pool, seed: int) -> Series:
         """The entrant's series with the profile of its server, taken now, after its windows. It is left paused."""
+        took_s = [reply.end_s - reply.sent_s for reply in row.replies if reply.error is None]
         profile = self._profiling.take(
-            entrant.server, workspace=workspace, load=load, pool=pool, seed=seed, spans=row.spans
-        )
+            entrant.server, workspace=workspace, load=load, pool=pool, seed=seed, spans=row.spans,
+            reply_s=median(took_s) if took_s else 0.0,
+        )  # fmt: skip
         if profile is not None and self._progress is not None:
             self._progress.event("profile", profile_lines(profile)[0] if profile_lines(profile) else profile.tool)
         return replace(row, profile=profile)

@@ -5,6 +5,7 @@ It comes after the windows that decide, on the same process, and none of its rep
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -42,8 +43,11 @@ from vibeserve.workloads import Pool
 
 SETTLE_S = 1.0
 """under load before the first slice: its first steps are nothing but prefills"""
-SLICE_S, NUM_EACH = 2, 2
-"""four slices of two seconds: a profile costs a round about ten"""
+SLICE_S, NUM_EACH, MAX_EACH = 2, 2, 6
+"""slices of two seconds, at least four: a profile costs a round ten seconds, of a slow runtime up to thirty"""
+MIN_REPLIES = 1.5
+"""times that a reply takes, which either kind of slices lasts together: requests of a closed loop that begin together
+are in their prefill together, and a shorter look falls wholly into it or beside it"""
 NATIVE_S = 1
 
 
@@ -57,12 +61,13 @@ class Profiling:
     sleep: Callable[[float], None] = time.sleep
 
     def take(
-        self, server: Server, *, workspace: Path, load: str, pool: Pool, seed: int, spans: Mapping[str, float]
-    ) -> Profile | None:
+        self, server: Server, *, workspace: Path, load: str, pool: Pool, seed: int, spans: Mapping[str, float],
+        reply_s: float = 0.0,
+    ) -> Profile | None:  # fmt: skip
         """The profile of a paused server, which is left paused. None where the spec asks for none.
 
-        `spans`: its own word of its windows. Raises nothing for what a tool or the server does: a profile decides
-        nothing, so what is missing is a note in it.
+        `spans`: its own word of its windows. `reply_s`: how long a reply took in them. Raises nothing for what a tool
+        or the server does: a profile decides nothing, so what is missing is a note in it.
         """
         evaluation = self.bench.plan.spec.evaluation
         if evaluation.profile is ProfileKind.off or evaluation.clock is ClockKind.fake:
@@ -71,11 +76,14 @@ class Profiling:
         if evaluation.profile is ProfileKind.spans or why_not:
             return spans_profile(spans, load=load, notes=[why_not] if why_not else [])
         with self.bench.lease.exclusive(f"profile of {server.name}"), self.bench.spent.on("profile"):
-            return self._sampled(server, workspace=workspace, load=load, pool=pool, seed=seed, spans=spans)
+            return self._sampled(
+                server, workspace=workspace, load=load, pool=pool, seed=seed, spans=spans, num_each=num_slices(reply_s)
+            )
 
     def _sampled(
-        self, server: Server, *, workspace: Path, load: str, pool: Pool, seed: int, spans: Mapping[str, float]
-    ) -> Profile:
+        self, server: Server, *, workspace: Path, load: str, pool: Pool, seed: int, spans: Mapping[str, float],
+        num_each: int,
+    ) -> Profile:  # fmt: skip
         evidence = Evidence(load=load, workspace=workspace)
         with tempfile.TemporaryDirectory(dir=self.bench.run_dir, prefix="profile-") as folder:
             target = Target(
@@ -85,7 +93,9 @@ class Profiling:
             try:
                 server.resume()
                 session = self.bench.session(server, load=load, pool=pool, seed=seed, is_plain=True)
-                cuts, native, replies = self._under_load(server, session, target=target, evidence=evidence)
+                cuts, native, replies = self._under_load(
+                    server, session, target=target, evidence=evidence, num_each=num_each
+                )
             except InfraError as error:
                 # a server or a generator that ends now was measured before; it says nothing of the candidate
                 return spans_profile(spans, load=load, notes=[f"not profiled: {str(error).splitlines()[0]}"])
@@ -96,7 +106,7 @@ class Profiling:
         return build_profile(evidence, observed=observed, floors=unit_floors(self.bench.plan, load=load))
 
     def _under_load(
-        self, server: Server, session: LoadSession, *, target: Target, evidence: Evidence
+        self, server: Server, session: LoadSession, *, target: Target, evidence: Evidence, num_each: int
     ) -> tuple[list[Cut], Recording, list[Record]]:
         """All slices, what was seen of native code after them, and the replies. The load is ended then."""
         try:
@@ -105,7 +115,7 @@ class Profiling:
             evidence.threads_before, started_s = read_threads(target.pids()), time.monotonic()
             cuts = [
                 self._slice(session, target=target, evidence=evidence, is_profiled=is_profiled)
-                for is_profiled in order_of_slices(NUM_EACH)
+                for is_profiled in order_of_slices(num_each)
             ]
             evidence.threads_after = read_threads(target.pids())
             evidence.threads_s = time.monotonic() - started_s
@@ -128,6 +138,11 @@ class Profiling:
         end_s = session.active_now_s()
         evidence.seconds += end_s - start_s if is_profiled else 0.0
         return Cut(start_s=start_s, end_s=end_s, is_profiled=is_profiled)
+
+
+def num_slices(reply_s: float) -> int:
+    """How many slices of either kind: enough to see a whole reply of `reply_s` seconds and the half of the next one."""
+    return min(MAX_EACH, max(NUM_EACH, math.ceil(MIN_REPLIES * reply_s / SLICE_S)))
 
 
 @dataclass(frozen=True, kw_only=True)
