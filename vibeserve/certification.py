@@ -286,9 +286,11 @@ class Certifier:
         replies = [*timed, *(reply for audit in audits for reply in audit.evidence)]
         with self._progress.busy("certify", "running the runtime's own tests"):
             failed = self._judge.own_tests(workspace)
-        with self._progress.busy("certify", f"re-scoring {len(replies)} replies under the f32 reference"):
+        most = self._bench.plan.schedule.certify_rescored
+        num = f"{most} of {len(replies)}" if 0 < most < len(replies) else f"{len(replies)}"
+        with self._progress.busy("certify", f"re-scoring {num} replies under the f32 reference"):
             verdict, scores = self._judge.verdict(
-                replies, workspace=workspace, before=screening.before, seed=secrets.randbits(31), max_replies=0,
+                replies, workspace=workspace, before=screening.before, seed=secrets.randbits(31), max_replies=most,
                 name=WINNER, added=[
                     *failed, *collected.winner_refusals(), *(refusal for audit in audits for refusal in audit.refusals)
                 ],

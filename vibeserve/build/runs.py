@@ -144,7 +144,7 @@ def run_folder(project: Path, plan: Plan) -> Path:
 
 
 def certify_estimate_s(plan: Plan, *, num_rivals: int) -> float:
-    """Wall seconds to keep for certification and packaging: starts, warm-ups, windows, and re-scoring of all replies.
+    """Wall seconds to keep for certification and packaging: starts, warm-ups, windows, and re-scoring.
 
     `num_rivals` are those that are interleaved.
     """
@@ -181,7 +181,7 @@ def refuse_short_budget(plan: Plan) -> None:
 
 
 START_S = 10.0
-RESCORE_SHARE = 0.8
+RESCORE_SHARE = 1.2
 """seconds of re-scoring per second of a measured window of the winner"""
 GATES_S = 45.0
 """screening, the runtime's own tests, packaging"""

@@ -308,7 +308,7 @@ class Evaluation:
     window_scale: float = 1.0
     """shrinks every window; below 1 the level's numbers are not quotable and the manifest says so"""
     num_rescored: int = 32
-    """replies re-scored per candidate in search; certification re-scores all"""
+    """replies re-scored per candidate in search; at certification as many as the level says"""
     min_effect: float = 0.02
     """smallest median gain that is accepted, as a share"""
     measure_again: bool = True
