@@ -19,7 +19,7 @@ from artifact_samples import package_own
 from vibeserve.artifact import Packaged, read_manifest, verify_bytes
 from vibeserve.artifact.claimed import CLAIMED
 from vibeserve.artifact.open import read_golden_seeds
-from vibeserve.artifact.page import page_of
+from vibeserve.artifact.rendering import page_of
 from vibeserve.artifact.sums import SUMS_NAME, render_sums
 from vibeserve.artifact.verification import Origin, Verification, verify
 from vibeserve.core.documents import digest_file, write_document

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from vibeserve.artifact import Packaged, verify_bytes
-from vibeserve.artifact.page import main, page_of, write_report
+from vibeserve.artifact.page import main, write_report
+from vibeserve.artifact.rendering import page_of
 
 
 def test_the_command_never_changes_the_artifact(

@@ -15,6 +15,7 @@ from typing import Any
 from vibeserve.artifact.claimed import CLAIMED, claimed_fields
 from vibeserve.artifact.integrity import packaged_digests
 from vibeserve.artifact.manifest import to_json_data, write_manifest
+from vibeserve.artifact.rendering import PAGE, page_of
 from vibeserve.artifact.sums import SUMS_NAME, render_sums
 from vibeserve.artifact.supplements import add_supplements
 from vibeserve.checkpoint import CheckpointStore, list_files
@@ -26,7 +27,7 @@ from vibeserve.core.documents import (
     write_text_atomic,
 )
 from vibeserve.core.manifest import Golden, Manifest, RoundRecord
-from vibeserve.journal import Journal, read_events
+from vibeserve.journal import Journal
 from vibeserve.modalities.copies import copy_contract
 from vibeserve.workloads import WORKLOAD_FILES
 
@@ -112,7 +113,7 @@ def point_latest(target_dir: Path, name: str) -> None:
 
 
 def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Manifest:
-    from vibeserve.report import render_report, render_verdict
+    from vibeserve.report import render_verdict
 
     write_text_atomic(root / "spec.yaml", _yaml(_with_own_trace(root, contents.spec)))
     write_document(root / "plan.json", contents.plan)
@@ -135,7 +136,7 @@ def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Ma
         digests=contents.manifest.digests | packaged_digests(root),
     )
     write_manifest(root / "manifest.json", manifest)
-    write_text_atomic(root / "report.html", render_report(manifest, events=read_events(root / "journal.jsonl")))
+    write_text_atomic(root / PAGE, page_of(root, manifest))
     seeds = contents.golden.seeds if contents.golden is not None else {}
     write_text_atomic(root / VERDICT_NAME, render_verdict(manifest, seeds=seeds))
     return manifest

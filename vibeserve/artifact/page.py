@@ -10,13 +10,9 @@ from pathlib import Path
 from vibeserve.arguments import VerbParser, new_file
 from vibeserve.artifact.manifest import read_manifest
 from vibeserve.artifact.open import read_golden_seeds, resolve_artifact
-from vibeserve.core.documents import from_data, write_text_atomic
-from vibeserve.core.manifest import Manifest
-from vibeserve.journal import Event, read_events
-from vibeserve.profiles import Profile
-from vibeserve.report import ProfileRow, render_report, render_verdict
-
-PAGE, JOURNAL = "report.html", "journal.jsonl"
+from vibeserve.artifact.rendering import PAGE, page_of
+from vibeserve.core.documents import write_text_atomic
+from vibeserve.report import render_verdict
 
 
 def main(argv: Sequence[str]) -> int:
@@ -48,29 +44,6 @@ def _print_verdict(artifact: Path, *, is_json: bool) -> int:
     text = render_verdict(read_manifest(artifact), seeds=read_golden_seeds(artifact))
     sys.stdout.write(json.dumps({"schema_version": 1, "verdict": text}) + "\n" if is_json else text)
     return 0
-
-
-def page_of(artifact: Path, manifest: Manifest) -> str:
-    """The page of `manifest` beside the artifact's own journal. JournalError where that is damaged."""
-    journal = artifact / JOURNAL
-    events = read_events(journal) if journal.is_file() else ()
-    return render_report(manifest, events=events, profile=_profiles(events))
-
-
-def _profiles(events: Sequence[Event]) -> tuple[list[ProfileRow], list[ProfileRow]]:
-    """Rows of the seed's profile and of the last incumbent's; empty where one has none that is timed."""
-    kept = [event.data["checkpoint"] for event in events if event.kind == "round" and event.data.get("checkpoint")]
-    found = [checkpoint.get("profile") for checkpoint in kept]
-    if len(found) < 2 or not found[0] or not found[-1]:
-        return [], []
-    before, after = (
-        [
-            ProfileRow(name=row.name, share=row.share, ceiling=row.amdahl_ceiling)
-            for row in from_data(Profile, data).bottlenecks
-        ]
-        for data in (found[0], found[-1])
-    )
-    return before, after
 
 
 def write_report(artifact: Path, *, output: Path | None = None) -> Path:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vibeserve.artifact.open import read_golden_seeds
-from vibeserve.artifact.page import JOURNAL, page_of
+from vibeserve.artifact.rendering import JOURNAL, PAGE, page_of
 from vibeserve.core.digests import framework_digest
 from vibeserve.core.manifest import Manifest
 from vibeserve.core.nouns import Refusal
 from vibeserve.errors import SpecError
 from vibeserve.journal import JournalError
 
-VERDICT_NAME, PAGE_NAME = "VERDICT.md", "report.html"
+VERDICT_NAME = "VERDICT.md"
 REASON_CLASS = "other_page"
 
 
@@ -37,7 +37,7 @@ def page_refusals(artifact: Path, manifest: Manifest) -> list[Refusal]:
         page = page_of(artifact, manifest)
     except JournalError as error:
         return [Refusal(gate="integrity", reason_class=REASON_CLASS, text=str(error), file=JOURNAL)]
-    pages = {VERDICT_NAME: render_verdict(manifest, seeds=seeds), PAGE_NAME: page}
+    pages = {VERDICT_NAME: render_verdict(manifest, seeds=seeds), PAGE: page}
     is_same = not pages_note(manifest)
     refusals = []
     for name, page in pages.items():
