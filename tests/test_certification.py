@@ -394,3 +394,24 @@ def test_fresh_servers_for_every_window_are_pooled_by_start(rig: Rig) -> None:
     row = headline_of(result)["a"]
     assert row.ratio == pytest.approx(2.0)
     rig.assert_nothing_runs()
+
+
+@pytest.mark.parametrize("num_rescored", [0, 2])
+def test_as_many_replies_are_rescored_as_the_extent_says(rig: Rig, num_rescored: int) -> None:
+    """A fast winner answers hundreds of times; which of them count is drawn when all were served."""
+    asked: list[int] = []
+    verdict = rig.judge.verdict
+
+    def judging(*arguments: Any, max_replies: int, **more: Any) -> Any:
+        asked.append(max_replies)
+        return verdict(*arguments, max_replies=max_replies, **more)
+
+    rig.judge.verdict = judging
+    rig.certify(rival("a"), extent=replace(EXTENT, num_rescored=num_rescored))
+    assert asked == [num_rescored]
+
+
+def test_levels_say_how_many_replies_are_rescored() -> None:
+    assert {level.value: schedule.certify_rescored for level, schedule in SCHEDULES.items()} == {
+        "quick": 128, "standard": 384, "full": 0
+    }  # fmt: skip

@@ -50,6 +50,8 @@ class Extent:
     screen_window_s: float
     is_fresh_per_window: bool = False
     """every window on servers that were started for it"""
+    num_rescored: int = 0
+    """of the timed replies; 0 = all"""
     audits: AuditScope = AuditScope.cheap
     soak_s: float = 0.0
     """of scope full"""
@@ -64,7 +66,7 @@ def certify_extent(plan: Plan) -> Extent:
         loads=loads, num_starts=schedule.certify_starts, num_pairs=schedule.certify_pairs,
         window_s=schedule.certify_window_s, warmup_s=schedule.certify_warmup_s,
         screen_window_s=schedule.screen_window_s, is_fresh_per_window=schedule.is_fresh_per_window,
-        audits=schedule.audits, soak_s=schedule.soak_s,
+        num_rescored=schedule.certify_rescored, audits=schedule.audits, soak_s=schedule.soak_s,
     )  # fmt: skip
 
 
@@ -286,7 +288,7 @@ class Certifier:
         replies = [*timed, *(reply for audit in audits for reply in audit.evidence)]
         with self._progress.busy("certify", "running the runtime's own tests"):
             failed = self._judge.own_tests(workspace)
-        most = self._bench.plan.schedule.certify_rescored
+        most = extent.num_rescored
         num = f"{most} of {len(replies)}" if 0 < most < len(replies) else f"{len(replies)}"
         with self._progress.busy("certify", f"re-scoring {num} replies under the f32 reference"):
             verdict, scores = self._judge.verdict(

@@ -11,11 +11,17 @@ from vibeserve.spec import ClockKind, Evaluation, ProfileKind, Spec
 STARTUP_S = 15.0
 """start of one server, with imports and loading; peers with a compiler take longer the first time"""
 
-GATES_S = 20.0
-"""screening, probes and re-scoring of one candidate"""
+GATES_S = 70.0
+"""build, screening, probes and re-scoring of one candidate: SmolLM2 on two cores of an AMD EPYC"""
 
-PROFILE_S = 12.0
+PROFILE_S = 25.0
 """of the seed and of an accepted candidate, with the start of its load"""
+
+CERTIFY_GATES_S = 45.0
+"""screening, the runtime's own tests"""
+
+RESCORE_SHARE = 1.2
+"""seconds of re-scoring per second of a certified window, on the same machine"""
 
 GRAPH: dict[str, tuple[str, ...]] = {
     "weights": (),
@@ -67,7 +73,7 @@ def _synthesize_s(spec: Spec, schedule: Schedule, *, startup_s: float) -> float:
     counted for each."""
     budget, search, profile_s = spec.budget, spec.search, _profile_s(spec.evaluation)
     num_series = 1 + (search.width - 1) / search.width if search.policy == "beam" else 1
-    series_s = 2 * (schedule.search_warmup_s + schedule.search_pairs * schedule.search_window_s)
+    series_s = 2 * schedule.search_pairs * (schedule.search_warmup_s + schedule.search_window_s)
     attempt_s = startup_s + GATES_S * (startup_s / STARTUP_S) + num_series * series_s
     rounds_s = budget.rounds * (budget.attempts * attempt_s + profile_s)
     return startup_s + series_s + profile_s + rounds_s
@@ -77,8 +83,10 @@ def _certify_s(spec: Spec, schedule: Schedule) -> float:
     """Every start measures the winner beside each required baseline; optional ones are screened."""
     num_required = max(1, sum(baseline.required for baseline in spec.baseline.values()))
     num_loads = len(spec.workload.loads) if spec.evaluation.loads == "all" else 1
-    windows_s = schedule.certify_warmup_s + schedule.certify_pairs * schedule.certify_window_s
+    windows_s = schedule.certify_pairs * (schedule.certify_warmup_s + schedule.certify_window_s)
+    rescored_s = RESCORE_SHARE * schedule.certify_starts * schedule.certify_pairs * schedule.certify_window_s
     num_servers = schedule.certify_pairs if schedule.is_fresh_per_window else 1
     start_s = 2 * (num_servers * _startup_s(spec) + num_loads * windows_s)
     audits_s = schedule.audit_budget_s + schedule.soak_s
-    return num_required * schedule.certify_starts * start_s + audits_s
+    gates_s = CERTIFY_GATES_S + rescored_s if spec.evaluation.clock is ClockKind.real else 0.0
+    return num_required * schedule.certify_starts * start_s + audits_s + gates_s
