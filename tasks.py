@@ -115,9 +115,23 @@ def bench_overhead(context: Context, json: bool = False, run: str = "") -> None:
     context.run(shlex.join([sys.executable, "-m", "benchmarks.overhead", *words]), pty=False)
 
 
+@task(
+    help={
+        "json": "one JSON document instead of tables",
+        "only": "cases, of A,B,C,D,E,F",
+        "run": "first run what has no certified artifact yet: hours",
+    }
+)
+def bench_cases(context: Context, json: bool = False, only: str = "", run: bool = False) -> None:
+    """The case studies beside their peers, out of certified artifacts. After `--`: more options, --help."""
+    words = [*(["--only", only] if only else []), *(["--run"] if run else []), *(["--json"] if json else [])]
+    words += shlex.split(context.remainder)
+    context.run(shlex.join([sys.executable, "-m", "benchmarks.cases", *words]), pty=False)
+
+
 CHORES = (
     lint, typecheck, test, build, bench_decision, bench_search, bench_grid, bench_accuracy, bench_overhead,
-    agents_loopback, crash_loop,
+    bench_cases, agents_loopback, crash_loop,
 )  # fmt: skip
 namespace = Collection(*CHORES)
 for name, verb in verbs.tasks.items():
