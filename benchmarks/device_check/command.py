@@ -14,13 +14,13 @@ from tempfile import TemporaryDirectory
 from benchmarks.device_check.shapes import ASSEMBLIES, CONCURRENCIES, Shape, shape_for
 from vibeserve.arguments import VerbParser
 from vibeserve.benchmark.metrics import window_metrics
-from vibeserve.config import compose_spec
 from vibeserve.core.documents import write_document
 from vibeserve.core.paths import cache_dir, data_dir
 from vibeserve.errors import InfraError, RefusedError
 from vibeserve.exploits.scoring import Scorer
-from vibeserve.exploits.served import Grounds, judge_workspace, open_bench
+from vibeserve.exploits.served import Grounds, judge_workspace
 from vibeserve.hardware import HardwareFacts, measure_bandwidth_gb_s, probe
+from vibeserve.plan.unmeasured import compile_unmeasured
 from vibeserve.roles.workbench import Workbench
 from vibeserve.service import Server
 from vibeserve.skills import assemble, compose_scaffold, load_skills, resolve, write_scaffold
@@ -127,16 +127,15 @@ def _check(chosen: Sequence[str], *, out: Path, layers: int, limit_s: float, scr
 
 
 def _model(shape: Shape) -> ModelDir:
-    spec = compose_spec(["+target=tiny_cpu", *shape.overrides], cwd=data_dir("targets").parent)
-    return materialise(spec.model, cache=cache_dir())
+    return materialise(shape.spec().model, cache=cache_dir())
 
 
 def _grounds(shape: Shape, model: ModelDir, *, facts: HardwareFacts, scratch: Path) -> Grounds:
-    overrides = list(shape.overrides)
-    if shape.device == "cpu":
-        # a GPU's bandwidth is declared, a CPU's is read
-        overrides.append(f"hardware.bandwidth_gb_s={measure_bandwidth_gb_s(facts.cpus[:1]):.3f}")
-    bench = open_bench(model, scratch / "bench", facts=facts, overrides=overrides)
+    # a GPU's bandwidth is declared, a CPU's is read
+    is_cpu = shape.device == "cpu"
+    read = [f"hardware.bandwidth_gb_s={measure_bandwidth_gb_s(facts.cpus[:1]):.3f}"] if is_cpu else []
+    plan = compile_unmeasured(shape.spec(*read), facts=facts)
+    bench = Workbench.open(plan, model=model, run_dir=scratch / "bench")
     return Grounds(bench=bench, scorer=Scorer(scratch / "scorer"))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from vibeserve.config import compose_spec
+from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
 from vibeserve.hardware import HardwareFacts
+from vibeserve.spec import Load, Spec
 
 LLAMA_8B = {
     "hidden_size": 4096,
@@ -25,6 +28,8 @@ ASSEMBLIES: dict[str, tuple[str, ...]] = {
 }
 """in the order in which they are tried: the ground, then graphs, then batched paged decode"""
 CONCURRENCIES = (1, 8, 32)
+SPARE_TOKENS = 256
+"""of context, for probes that ask for more than the load does"""
 GROUPS = {"H100": "h100", "H200": "h200", "L4": "l4"}
 """word in a GPU's name -> option of the group hardware, which knows its bandwidth"""
 
@@ -43,6 +48,12 @@ class Shape:
     @property
     def context_tokens(self) -> int:
         return self.prompt_tokens + self.output_tokens
+
+    def spec(self, *more: str) -> Spec:
+        """The tiny target made into this shape's, with its loads and without goals."""
+        spec = compose_spec(["+target=tiny_cpu", *self.overrides, *more], cwd=data_dir("targets").parent)
+        loads = {f"c{number}": Load(concurrency=number) for number in CONCURRENCIES}
+        return replace(spec, workload=replace(spec.workload, loads=loads, headline_load="c8"), goals=[])
 
 
 def shape_for(facts: HardwareFacts, *, layers: int) -> Shape:
@@ -68,13 +79,13 @@ def shape_for(facts: HardwareFacts, *, layers: int) -> Shape:
 def _shape(
     device: str, overrides: tuple[str, ...], *, window_s: float, ramp_s: float, prompt_tokens: int, output_tokens: int
 ) -> Shape:  # fmt: skip
-    loads = ", ".join(f"c{number}: {{concurrency: {number}}}" for number in CONCURRENCIES)
     lengths = (
         f"workload.prompt_tokens_min={prompt_tokens // 2}", f"workload.prompt_tokens_max={prompt_tokens}",
         f"workload.output_tokens_min={output_tokens}", f"workload.output_tokens_max={output_tokens}",
-        f"model.max_context_tokens={prompt_tokens + output_tokens + 256}",
+        f"model.max_context_tokens={prompt_tokens + output_tokens + SPARE_TOKENS}",
+        "evaluation.tolerances.logprob_share=8",
     )  # fmt: skip
     return Shape(
         device=device, window_s=window_s, ramp_s=ramp_s, prompt_tokens=prompt_tokens, output_tokens=output_tokens,
-        overrides=(*overrides, *lengths, f"workload.loads={{{loads}}}", "workload.headline_load=c8", "goals=[]"),
+        overrides=(*overrides, *lengths),
     )  # fmt: skip

@@ -12,7 +12,6 @@ from plan_samples import FACTS
 
 from benchmarks.device_check.command import AssemblyRow, DeviceCheck, LoadRow, told
 from benchmarks.device_check.shapes import ASSEMBLIES, shape_for
-from vibeserve.config import compose_spec
 from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
 from vibeserve.hardware.facts import GpuFacts
@@ -25,7 +24,7 @@ def test_every_shape_composes_and_every_assembly_resolves() -> None:
     on_gpu = replace(FACTS, gpus=(GpuFacts(name="NVIDIA H200", sm=90, memory_gib=139.8),))
     for facts in (replace(FACTS, gpus=()), on_gpu):
         shape = shape_for(facts, layers=32)
-        spec = compose_spec(["+target=tiny_cpu", *shape.overrides])
+        spec = shape.spec()
         assert set(spec.workload.loads) == {"c1", "c8", "c32"}
     assert (shape.device, spec.hardware.name, spec.hardware.kind) == ("cuda", "h200", "cuda")
     assert spec.model.source.config["num_hidden_layers"] == 32
