@@ -32,9 +32,14 @@ def run_tests(workspace: Path, model_dir: Path, *selection: str) -> None:
     assert finished.returncode == 0, finished.stdout[-4000:]
 
 
-@pytest.mark.parametrize("names", [EVERYTHING_NATIVE, STOCK_PARTS, EIGHT_BITS, ON_A_DEVICE], ids="+".join)
+@pytest.mark.parametrize("names", [EVERYTHING_NATIVE, STOCK_PARTS, EIGHT_BITS], ids="+".join)
 def test_an_assembly_passes_its_own_tests(built_workspace, tiny_model_dir: Path, names: tuple[str, ...]) -> None:
     run_tests(built_workspace(*names), tiny_model_dir, "tests")
+
+
+@pytest.mark.slow
+def test_what_is_for_a_gpu_passes_its_own_tests_on_a_cpu(built_workspace, tiny_model_dir: Path) -> None:
+    run_tests(built_workspace(*ON_A_DEVICE), tiny_model_dir, "tests")
 
 
 @pytest.mark.slow

@@ -21,7 +21,12 @@ SERVED_NAME = "model"
 _LAUNCHERS = Path(__file__).with_name("launchers")
 VLLM_START_S = 600.0
 """the first start compiles: 80 s on a quiet machine, 260 s on a busy one; later ones load the compiled code"""
-NGRAM = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
+NGRAM: Mapping[str, str | int] = {
+    "method": "ngram",
+    "num_speculative_tokens": 8,
+    "prompt_lookup_max": 4,
+    "prompt_lookup_min": 2,
+}
 """prompt lookup as vLLM names it: n-grams of 4 to 2 tokens, 8 guesses a step. Declared, not swept"""
 
 
@@ -49,7 +54,7 @@ class VllmPeer:
         flags = ["--dtype", TORCH_DTYPES[options.dtype], "--max-model-len", str(options.max_sequence_tokens)]
         # every prompt opens with a nonce, so prefix caching could only cost
         flags += ["--max-num-seqs", str(options.max_concurrency), "--no-enable-prefix-caching"]
-        flags += ["--speculative-config", json.dumps(self.speculation)] if self.speculation else []
+        flags += ["--speculative-config", json.dumps(dict(self.speculation))] if self.speculation else []
         return (*flags, *options.flags)
 
     def launch(self, options: PeerOptions) -> Launch:
