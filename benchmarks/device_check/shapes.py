@@ -49,9 +49,9 @@ class Shape:
     def context_tokens(self) -> int:
         return self.prompt_tokens + self.output_tokens
 
-    def spec(self, *more: str) -> Spec:
+    def spec(self) -> Spec:
         """The tiny target made into this shape's, with its loads and without goals."""
-        spec = compose_spec(["+target=tiny_cpu", *self.overrides, *more], cwd=data_dir("targets").parent)
+        spec = compose_spec(["+target=tiny_cpu", *self.overrides], cwd=data_dir("targets").parent)
         loads = {f"c{number}": Load(concurrency=number) for number in CONCURRENCIES}
         return replace(spec, workload=replace(spec.workload, loads=loads, headline_load="c8"), goals=[])
 
@@ -59,7 +59,7 @@ class Shape:
 def shape_for(facts: HardwareFacts, *, layers: int) -> Shape:
     """SpecError for a GPU whose bandwidth no file of conf/hardware declares."""
     if not facts.gpus:
-        return _shape("cpu", (), window_s=2.0, ramp_s=0.5, prompt_tokens=48, output_tokens=16)
+        return _shape("cpu", (), window_s=1.0, ramp_s=0.5, prompt_tokens=48, output_tokens=16)
     name = facts.gpus[0].name
     group = next((option for word, option in GROUPS.items() if word in name), None)
     if group is None:
