@@ -115,9 +115,41 @@ def bench_overhead(context: Context, json: bool = False, run: str = "") -> None:
     context.run(shlex.join([sys.executable, "-m", "benchmarks.overhead", *words]), pty=False)
 
 
+@task(
+    help={
+        "json": "one JSON document instead of tables",
+        "only": "cases, of A,B,C,D,E,F",
+        "run": "first run what has no certified artifact yet: hours",
+    }
+)
+def bench_cases(context: Context, json: bool = False, only: str = "", run: bool = False) -> None:
+    """The case studies beside their peers, out of certified artifacts. After `--`: more options, --help."""
+    words = [*(["--only", only] if only else []), *(["--run"] if run else []), *(["--json"] if json else [])]
+    words += shlex.split(context.remainder)
+    context.run(shlex.join([sys.executable, "-m", "benchmarks.cases", *words]), pty=False)
+
+
+@task(
+    help={
+        "json": "one JSON document instead of text",
+        "requests": "default 10,000",
+        "components": "of the skills that are assembled; default: the scaffold alone",
+        "artifact": "a packaged runtime in place of an assembly",
+    }
+)
+def soak(
+    context: Context, json: bool = False, requests: int = 0, components: str = "", artifact: str = ""
+) -> None:
+    """10,000 requests of every kind at one runtime: all answered, memory flat. After `--`: more options, --help."""
+    given = {"--requests": str(requests or ""), "--components": components, "--artifact": artifact}
+    words = [*(part for name, value in given.items() if value for part in (name, value)), *(["--json"] if json else [])]
+    words += shlex.split(context.remainder)
+    context.run(shlex.join([sys.executable, "-m", "benchmarks.soak", *words]), pty=False)
+
+
 CHORES = (
     lint, typecheck, test, build, bench_decision, bench_search, bench_grid, bench_accuracy, bench_overhead,
-    agents_loopback, crash_loop,
+    bench_cases, agents_loopback, crash_loop, soak,
 )  # fmt: skip
 namespace = Collection(*CHORES)
 for name, verb in verbs.tasks.items():

@@ -43,7 +43,7 @@ def test_commands_name_verbs_targets_and_options_that_exist(document: Path) -> N
 def test_options_named_in_the_documents_compose() -> None:
     spec = compose_spec(["+target=smollm2_cpu", "budget=smoke", "baseline=all"], cwd=ROOT)
     assert spec.budget.level.value == "quick"
-    assert set(spec.baseline) == {"transformers", "transformers_cb", "vllm", "llama_cpp"}
+    assert set(spec.baseline) == {"transformers", "transformers_cb", "vllm", "llama_cpp", "openvino"}
     assert compose_spec(["+target=smollm2_cpu", "evaluation.loads=all"], cwd=ROOT).evaluation.loads == "all"
 
 

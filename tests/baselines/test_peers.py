@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -32,6 +34,7 @@ from vibeserve.core.documents import write_document
 from vibeserve.core.nouns import METRICS, LoadPoint, PromptRequest
 from vibeserve.errors import InfraError, MissingBaselineError, SpecError
 from vibeserve.hosts import LocalHost
+from vibeserve.service.launch import command_line
 
 
 @pytest.fixture
@@ -63,10 +66,14 @@ def test_classes_and_precisions_of_the_peers() -> None:
         "transformers": ("naive", "same_bytes"),
         "transformers_cb": ("competent", "same_bytes"),
         "vllm": ("competent", "same_bytes"),
+        "vllm_ngram": ("competent", "same_bytes"),
         "llama_cpp": ("competent", "any"),
+        "openvino": ("competent", "any"),
+        "transformers_prompt_lookup": ("competent", "same_bytes"),
+        "transformers_llguidance": ("naive", "same_bytes"),
         "scaffold": ("naive", "same_bytes"),
     }
-    with pytest.raises(SpecError, match="unknown peer 'tgi'\n  valid: llama_cpp, scaffold, transformers"):
+    with pytest.raises(SpecError, match="unknown peer 'tgi'\n  valid: llama_cpp, openvino, scaffold, transformers"):
         get_peer("tgi")
 
 
@@ -88,7 +95,7 @@ def test_declared_flags_come_last(options: PeerOptions) -> None:
     from dataclasses import replace
 
     declared = replace(options, flags=("--cb-max-batch-tokens", "1024"))
-    for name in ("transformers_cb", "vllm", "llama_cpp"):
+    for name in set(PEERS) - {"transformers", "scaffold"}:
         assert get_peer(name).flags(declared)[-2:] == ("--cb-max-batch-tokens", "1024")
 
 
@@ -101,14 +108,47 @@ def test_vllm_starts_in_its_own_environment(options: PeerOptions, cache: Path) -
     assert launch.local_sockets
 
 
+def test_vllm_speculates_only_where_it_says_so(options: PeerOptions, cache: Path) -> None:
+    plain, ngram = get_peer("vllm"), get_peer("vllm_ngram")
+    assert "--speculative-config" not in plain.flags(options)
+    assert ngram.flags(options)[:-1] == (*plain.flags(options), "--speculative-config")
+    assert json.loads(ngram.flags(options)[-1])["method"] == "ngram"
+    # its JSON survives the placeholders of a command line
+    argv = command_line(ngram.launch(options), address="127.0.0.1", port=8000, threads=1)
+    assert ngram.flags(options)[-1] in argv
+    finish_install("vllm")
+    assert ngram.installed_version() == "0.32.0"
+    assert ngram.install_command == "vibeserve peers install vllm"
+
+
+def test_generate_peers_say_what_they_add(options: PeerOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookup, masked = get_peer("transformers_prompt_lookup"), get_peer("transformers_llguidance")
+    assert lookup.flags(options) == ("--dtype", "float32", "--lookup-tokens", "10", "--lookup-ngram", "3")
+    assert masked.flags(options) == ("--dtype", "float32")
+    launch = masked.launch(options)
+    assert launch.argv[:3] == ("{python}", "-m", "peer_server.transformers_engine")
+    assert (launch.workdir / "peer_server" / "transformers_engine.py").is_file()
+    assert (masked.precision_facts(options).weight_bits, masked.precision_facts(options).weight_bytes) == (32, 400)
+    assert re.fullmatch(r"[\d.]+ \+ llguidance [\d.]+", masked.installed_version() or "")
+    found = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "llguidance" else found(name))
+    assert masked.installed_version() is None
+    assert lookup.installed_version() is not None
+
+
 def test_llama_cpp_needs_a_gguf(options: PeerOptions, cache: Path) -> None:
-    with pytest.raises(SpecError, match="reads a GGUF, and model/original holds none"):
-        get_peer("llama_cpp").launch(options)
+    for name in ("llama_cpp", "openvino"):
+        with pytest.raises(SpecError, match=f"peer '{name}' reads a GGUF, and model/original holds none"):
+            get_peer(name).launch(options)
     (options.model_dir / "original").mkdir()
     (options.model_dir / "original" / "m.Q4_1.gguf").write_bytes(b"GGUF")
     launch = get_peer("llama_cpp").launch(options)
     assert str(options.model_dir / "original" / "m.Q4_1.gguf") in launch.argv
     assert launch.argv[-4:] == ("--slots", "16", "--context-tokens", "640")
+    launch = get_peer("openvino").launch(options)
+    assert str(options.model_dir / "original" / "m.Q4_1.gguf") in launch.argv
+    assert launch.python == cache / "peers" / "openvino-2026.4.1.0" / "bin" / "python"
+    assert launch.argv[-2:] == ("--slots", "16")
 
 
 def test_absent_and_required_is_an_error_with_the_command(cache: Path) -> None:
@@ -140,7 +180,8 @@ def test_a_finished_install_is_not_repeated(cache: Path) -> None:
     lines: list[str] = []
     assert install("llama_cpp", log=lines.append).version == RECIPES["llama_cpp"].version
     assert lines == []
-    with pytest.raises(SpecError, match="'transformers' has no install of its own\n  valid names: llama_cpp, vllm"):
+    text = "'transformers' has no install of its own\n  valid names: llama_cpp, openvino, vllm"
+    with pytest.raises(SpecError, match=text):
         install("transformers")
 
 
@@ -178,7 +219,7 @@ def test_the_verb_lists_what_is_here_and_what_would_install_the_rest(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["name", "class", "precision", "version"]
     assert any(line.endswith("absent: vibeserve peers install vllm") for line in lines)
-    assert any(line.startswith("transformers_cb  competent") for line in lines)
+    assert ["transformers_cb", "competent"] in [line.split()[:2] for line in lines]
 
 
 def test_an_install_with_json_is_one_document_on_stdout(

@@ -11,6 +11,7 @@ import pytest
 
 from vibeserve.core.paths import data_dir
 from vibeserve.skills import Skill, assemble, load_skills, resolve
+from vibeserve.skills.resolve import card_of
 
 BuiltWorkspace = Callable[..., Path]
 
@@ -28,7 +29,11 @@ def built_workspace(shipped_skills: list[Skill], tmp_path_factory: pytest.TempPa
     def build(*names: str) -> Path:
         if names not in built:
             workspace = tmp_path_factory.mktemp("components") / "workspace"
-            assemble(data_dir("templates") / "runtime/text", resolve(names, shipped_skills), {}, workspace)
+            components = resolve(names, shipped_skills)
+            # what is for a GPU runs the same code here
+            has_device = any("device" in card_of(skill).parameters for skill in components)
+            settings = {"device": "cpu"} if has_device else {}
+            assemble(data_dir("templates") / "runtime/text", components, settings, workspace)
             finished = subprocess.run(
                 [sys.executable, "-m", "runtime.build"], cwd=workspace, capture_output=True, text=True, check=False
             )

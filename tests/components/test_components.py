@@ -18,6 +18,7 @@ COMPONENTS = sorted(path.parent.name for path in data_dir("skills").glob("*/comp
 EVERYTHING_NATIVE = ("batched-sampling", "continuous-batching", "native-forward", "predicted-outputs")
 STOCK_PARTS = ("chunked-prefill", "packed-linears")
 EIGHT_BITS = ("continuous-batching", "int8-groupwise-linears", "native-forward")
+ON_A_DEVICE = ("batched-sampling", "cuda-graph-decode", "cuda-paged-kv")
 
 
 def run_tests(workspace: Path, model_dir: Path, *selection: str) -> None:
@@ -34,6 +35,11 @@ def run_tests(workspace: Path, model_dir: Path, *selection: str) -> None:
 @pytest.mark.parametrize("names", [EVERYTHING_NATIVE, STOCK_PARTS, EIGHT_BITS], ids="+".join)
 def test_an_assembly_passes_its_own_tests(built_workspace, tiny_model_dir: Path, names: tuple[str, ...]) -> None:
     run_tests(built_workspace(*names), tiny_model_dir, "tests")
+
+
+@pytest.mark.slow
+def test_what_is_for_a_gpu_passes_its_own_tests_on_a_cpu(built_workspace, tiny_model_dir: Path) -> None:
+    run_tests(built_workspace(*ON_A_DEVICE), tiny_model_dir, "tests")
 
 
 @pytest.mark.slow
@@ -71,6 +77,13 @@ def test_two_that_fill_one_seam_are_refused_together(shipped_skills: list[Skill]
 def test_the_native_forward_brings_what_it_is_built_from(shipped_skills: list[Skill]) -> None:
     names = [skill.name for skill in resolve(["native-forward"], shipped_skills)]
     assert names == ["widened-bf16-linears", "batched-decode-attention", "native-forward"]
+
+
+def test_what_is_for_a_gpu_says_that_it_is_unproven(shipped_skills: list[Skill]) -> None:
+    cards = [skill.card for skill in shipped_skills if skill.card is not None]
+    on_cuda = {card.name: card.status for card in cards if "cuda" in card.conditions.hardware}
+    assert on_cuda == dict.fromkeys(("cuda-decoder", "cuda-graph-decode", "cuda-paged-kv"), "unproven")
+    assert {card.status for card in cards if card.name not in on_cuda} == {"proven"}
 
 
 def test_only_bits_that_the_target_admits(shipped_skills: list[Skill]) -> None:

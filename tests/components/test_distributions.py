@@ -55,6 +55,8 @@ ASSEMBLIES = {
     "native": (("batched-sampling", "continuous-batching", "native-forward"), "bf16"),
     "packed": (("chunked-prefill", "packed-linears"), "bf16"),
     "int8": (("continuous-batching", "int8-groupwise-linears", "native-forward"), "int8_group32"),
+    "device": (("cuda-decoder",), "bf16"),
+    "graphs and pages": (("cuda-graph-decode", "cuda-paged-kv"), "bf16"),
 }
 """name -> components, and the plant whose noise is allowed"""
 

@@ -33,7 +33,7 @@ ELSEWHERE: dict[str, str] = {
     "artifact/open.py:read_golden_seeds": "tests/artifact/test_artifact_pack.py",
     "artifact/open.py:read_spec": "tests/test_late_refusals.py",
     "artifact/schema.py:check_manifest_data": "tests/artifact/test_artifact_pack.py",
-    "baselines/own_environment.py:_gguf": "tests/baselines/test_peers.py",
+    "baselines/own_environment.py:gguf_of": "tests/baselines/test_peers.py",
     "baselines/registry.py:get_peer": "tests/test_late_refusals.py",
     "baselines/registry.py:get_peer#2": "tests/baselines/test_peers.py",
     "benchmark/clock.py:FakeClock.declare": "tests/benchmark/test_yardsticks.py",

@@ -63,7 +63,7 @@ def test_tiny_target_is_decided_by_the_fake_clock_and_needs_nothing_installed() 
 
 def test_baselines_are_composable_and_all_adds_the_optional_ones() -> None:
     spec = compose_spec(["+target=smollm2_cpu", "baseline=all"])
-    assert set(spec.baseline) == {"transformers", "transformers_cb", "vllm", "llama_cpp"}
+    assert set(spec.baseline) == {"transformers", "transformers_cb", "vllm", "llama_cpp", "openvino"}
     assert not spec.baseline["vllm"].required
     assert spec.baseline["vllm"].version == "0.32.0"
     assert spec.baseline["llama_cpp"].precision is Precision.any

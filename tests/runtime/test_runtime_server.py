@@ -82,8 +82,8 @@ def test_stock_client_errors(scaffold_server: RunningServer) -> None:
     name = client.models.list().data[0].id
     with pytest.raises(openai.BadRequestError, match="maximum context length"):
         client.completions.create(model=name, prompt=[5] * 100_000)
-    with pytest.raises(openai.BadRequestError, match="'n' is not supported"):
-        client.completions.create(model=name, prompt="x", n=2)
+    with pytest.raises(openai.BadRequestError, match="'best_of' is not supported"):
+        client.completions.create(model=name, prompt="x", best_of=2)
 
 
 def test_a_dropped_connection_frees_the_slot(scaffold_server: RunningServer) -> None:

@@ -51,6 +51,16 @@ def test_conditions_that_hold() -> None:
     assert reason(replace(FACTS, reuse="prefix"), reuse=("prefix",)) is None
 
 
+def test_what_has_not_run_on_its_hardware_is_only_taken_where_that_is_allowed() -> None:
+    card = Card(name="one", files={"assets/linear.py": "runtime/linear.py"}, status="unproven")
+    assert applicable(card, facts=FACTS) == (
+        "it has not run on such hardware yet (status unproven); search.allow_unproven=true admits it"
+    )
+    spec = Spec()
+    spec.search.allow_unproven = True
+    assert applicable(card, facts=target_facts(spec, cpu_flags=[])) is None
+
+
 def test_facts_come_from_the_spec() -> None:
     spec = Spec()
     spec.model.architecture, spec.hardware.kind, spec.workload.kind = "llama", "cpu", "chat"

@@ -76,6 +76,7 @@ def test_refused_skill_files(library: Path, write_skill: Any, text: str, expecte
         ({"speedup": 3}, "speedup: unknown key; valid: schema_version, name, seams"),
         ({"relieves": ["decode"]}, "relieves: 'decode' is not a span; valid: queue, prefill"),
         ({"expected_factor": 0}, "expected_factor: must be above 0"),
+        ({"status": "tried once"}, "status: 'tried once' is unknown; valid: proven, unproven"),
         ({"expected_factor": "2x"}, "expected_factor: must be int or float, got '2x'"),
         ({"native": "yes"}, "native: must be bool, got 'yes'"),
         ({"files": {}}, "files: must map paths in the skill to paths in the workspace"),

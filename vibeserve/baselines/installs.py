@@ -76,6 +76,21 @@ RECIPES: dict[str, Recipe] = {
         requirements=("xllamacpp==2026.10.11549",),
         size_note="about 130 MB",
     ),
+    "openvino": Recipe(
+        name="openvino",
+        version="2026.4.1.0",
+        distribution="openvino-genai",
+        # the last five are what the thin server in front of the library needs
+        requirements=(
+            "openvino-genai==2026.4.1.0",
+            "tokenizers==0.23.3",
+            "starlette==1.10.0",
+            "uvicorn==0.54.0",
+            "uvloop==0.23.0",
+            "httptools==0.9.0",
+        ),
+        size_note="about 330 MB",
+    ),
 }
 
 

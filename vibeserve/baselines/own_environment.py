@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,14 +21,22 @@ SERVED_NAME = "model"
 _LAUNCHERS = Path(__file__).with_name("launchers")
 VLLM_START_S = 600.0
 """the first start compiles: 80 s on a quiet machine, 260 s on a busy one; later ones load the compiled code"""
+NGRAM: Mapping[str, str | int] = {
+    "method": "ngram",
+    "num_speculative_tokens": 8,
+    "prompt_lookup_max": 4,
+    "prompt_lookup_min": 2,
+}
+"""prompt lookup as vLLM names it: n-grams of 4 to 2 tokens, 8 guesses a step. Declared, not swept"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VllmPeer:
-    """See `port.Peer`. vLLM's CPU build with torch.compile, its default."""
+    """See `port.Peer`. vLLM's CPU build with torch.compile, its default; `speculation` is its own, in its words."""
 
     name: str = "vllm"
     title: str = "vLLM (CPU build, torch.compile)"
+    speculation: Mapping[str, str | int] = field(default_factory=dict)
     baseline_class: BaselineClass = BaselineClass.competent
     precision: Precision = Precision.same_bytes
     dialect: str = "vllm"
@@ -44,6 +54,7 @@ class VllmPeer:
         flags = ["--dtype", TORCH_DTYPES[options.dtype], "--max-model-len", str(options.max_sequence_tokens)]
         # every prompt opens with a nonce, so prefix caching could only cost
         flags += ["--max-num-seqs", str(options.max_concurrency), "--no-enable-prefix-caching"]
+        flags += ["--speculative-config", json.dumps(dict(self.speculation))] if self.speculation else []
         return (*flags, *options.flags)
 
     def launch(self, options: PeerOptions) -> Launch:
@@ -122,7 +133,7 @@ class LlamaCppPeer:
         from vibeserve.service import Launch
 
         script = str(_LAUNCHERS / "llama_cpp_server.py")
-        gguf = str(_gguf(options.model_dir))
+        gguf = str(gguf_of(options.model_dir, peer=self.name))
         return Launch(
             name=self.name,
             argv=(
@@ -146,18 +157,24 @@ class LlamaCppPeer:
         )
 
     def precision_facts(self, options: PeerOptions) -> PrecisionFacts:
-        from vibeserve.weights import read_model_dir
-
-        size = _gguf(options.model_dir).stat().st_size
-        parameters = read_model_dir(options.model_dir).num_parameters
-        return PrecisionFacts(weight_bits=round(8 * size / parameters, 2), kv_bits=16, weight_bytes=size)
+        return file_facts(options.model_dir, peer=self.name)
 
 
-def _gguf(model_dir: Path) -> Path:
+def file_facts(model_dir: Path, *, peer: str) -> PrecisionFacts:
+    """Of an engine that reads the GGUF as shipped: bits a weight are an average, keys and values are in 16."""
+    from vibeserve.weights import read_model_dir
+
+    size = gguf_of(model_dir, peer=peer).stat().st_size
+    parameters = read_model_dir(model_dir).num_parameters
+    return PrecisionFacts(weight_bits=round(8 * size / parameters, 2), kv_bits=16, weight_bytes=size)
+
+
+def gguf_of(model_dir: Path, *, peer: str) -> Path:
+    """The file as shipped; `SpecError` where the model has none."""
     found = sorted((model_dir / "original").glob("*.gguf"))
     if not found:
         raise SpecError(
-            f"peer 'llama_cpp' reads a GGUF, and {model_dir.name}/original holds none",
-            hint="declare a model whose source is a GGUF, or leave llama_cpp out of baseline",
+            f"peer '{peer}' reads a GGUF, and {model_dir.name}/original holds none",
+            hint=f"declare a model whose source is a GGUF, or leave {peer} out of baseline",
         )
     return found[0]

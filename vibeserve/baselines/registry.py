@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vibeserve.baselines.own_environment import LlamaCppPeer, VllmPeer
+from vibeserve.baselines.library_servers import LOOKUP_NGRAM, LOOKUP_TOKENS, GeneratePeer, OpenVinoPeer
+from vibeserve.baselines.own_environment import NGRAM, LlamaCppPeer, VllmPeer
 from vibeserve.baselines.port import Peer
 from vibeserve.baselines.scaffold import ScaffoldPeer
 from vibeserve.baselines.transformers_serve import TransformersPeer
@@ -27,7 +28,21 @@ PEERS: dict[str, Peer] = {
             continuous_batching=True,
         ),
         VllmPeer(),
+        VllmPeer(name="vllm_ngram", title="vLLM (CPU build, torch.compile, n-gram speculation)", speculation=NGRAM),
         LlamaCppPeer(),
+        OpenVinoPeer(),
+        GeneratePeer(
+            name="transformers_prompt_lookup",
+            title="transformers generate with prompt lookup, one request at a time",
+            baseline_class=BaselineClass.competent,
+            flags_of_its_own=("--lookup-tokens", str(LOOKUP_TOKENS), "--lookup-ngram", str(LOOKUP_NGRAM)),
+        ),
+        GeneratePeer(
+            name="transformers_llguidance",
+            title="transformers generate under llguidance masks, one request at a time",
+            baseline_class=BaselineClass.naive,
+            needs=("llguidance",),
+        ),
         ScaffoldPeer(),
     )
 }
@@ -35,13 +50,9 @@ PEERS: dict[str, Peer] = {
 NO_LAUNCHER: dict[str, str] = {
     "sglang": "SGLang on a GPU",
     "mlx_lm": "mlx_lm.server on Apple silicon",
-    "openvino": "OpenVINO GenAI",
-    "vllm_ngram": "vLLM with n-gram speculation",
     "vllm_draft": "vLLM with a draft model",
     "vllm_moonshine": "vLLM with the Moonshine plug-in",
-    "transformers_prompt_lookup": "transformers with prompt lookup",
     "transformers_prefix": "batched transformers over a copied prefix cache",
-    "transformers_llguidance": "transformers with llguidance masks",
     "reference": "the reference as upstream runs it",
     "reference_tuned": "the reference compiled, in bf16, guidance in one batch",
     "moonshine_full": "everything encoded again for every chunk",

@@ -15,16 +15,22 @@ from vibeserve.config.words import suggest
 from vibeserve.config.workload_rules import PREDICTIONS, WORKLOADS, workload_problems
 from vibeserve.spec import BACKENDS, ROLES, BaselineClass, Goal, Load, Model, SourceKind, Spec, Tier
 
-LAUNCHED = ("transformers", "transformers_cb", "vllm", "llama_cpp", "scaffold")
+LAUNCHED = (
+    "transformers",
+    "transformers_cb",
+    "vllm",
+    "vllm_ngram",
+    "llama_cpp",
+    "openvino",
+    "transformers_prompt_lookup",
+    "transformers_llguidance",
+    "scaffold",
+)
 DECLARED_ONLY = (
     "sglang",
     "mlx_lm",
-    "openvino",
-    "vllm_ngram",
     "vllm_draft",
-    "transformers_prompt_lookup",
     "transformers_prefix",
-    "transformers_llguidance",
     "reference",
     "reference_tuned",
     "moonshine_full",

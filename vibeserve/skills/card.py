@@ -26,6 +26,7 @@ SPANS = ("queue", "prefill", "decode.linear", "decode.attention", "decode.other"
 
 PARAMETER_TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 PRECISIONS = ("same_bytes", "any")
+STATUSES = ("proven", "unproven")
 
 Value = int | float | str | bool
 
@@ -100,6 +101,8 @@ class Card:
     """bits per weight that decode reads; 0 = leaves them as they are"""
     native: bool = False
     """brings C++ sources that the workspace's build step compiles"""
+    status: str = "proven"
+    """unproven: it has not run on the hardware that it is for; only `search.allow_unproven` admits it"""
 
 
 def parse_card(data: Any, *, name: str) -> tuple[Card | None, list[str]]:
@@ -199,6 +202,7 @@ def _scalars(data: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
         "expected_factor_note": (str,),
         "weight_bits": (int,),
         "native": (bool,),
+        "status": (str,),
     }
     values = {key: data[key] for key in kinds if key in data}
     for key, value in values.items():
@@ -211,6 +215,8 @@ def _semantic_problems(card: Card, name: str) -> list[str]:
     problems: list[str] = []
     if card.schema_version != 1:
         problems.append(f"schema_version: {card.schema_version} is unknown; valid: 1")
+    if card.status not in STATUSES:
+        problems.append(f"status: '{card.status}' is unknown; valid: {', '.join(STATUSES)}")
     if card.name != name:
         problems.append(f"name: '{card.name}' differs from the skill's name '{name}'")
     problems += [

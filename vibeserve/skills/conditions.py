@@ -26,6 +26,8 @@ class TargetFacts:
     """what clients predict of their answers under the headline load"""
     workload: str = ""
     """kind of the workload; empty where it is not known"""
+    allow_unproven: bool = False
+    """`search.allow_unproven`"""
 
 
 def target_facts(spec: Spec, *, cpu_flags: Collection[str]) -> TargetFacts:
@@ -40,6 +42,7 @@ def target_facts(spec: Spec, *, cpu_flags: Collection[str]) -> TargetFacts:
         reuse=spec.workload.reuse,
         prediction=(headline.prediction if headline else "") or spec.workload.prediction,
         workload=spec.workload.kind,
+        allow_unproven=spec.search.allow_unproven,
     )
 
 
@@ -57,6 +60,8 @@ def applicable(card: Card, *, facts: TargetFacts) -> str | None:
     ):
         if wanted and actual not in wanted:
             return f"{label} '{actual}' is not one of {', '.join(wanted)}"
+    if card.status == "unproven" and not facts.allow_unproven:
+        return "it has not run on such hardware yet (status unproven); search.allow_unproven=true admits it"
     missing = [flag for flag in conditions.cpu_flags_all if flag not in facts.cpu_flags]
     if missing:
         return f"the CPU lacks {', '.join(missing)}"

@@ -256,6 +256,8 @@ class Search:
     """of the policy random"""
     pins: dict[str, float | int | str | bool] = field(default_factory=dict)
     """parameters of scaffold and components that the search leaves at these values (`docs/sweeps.md`)"""
+    allow_unproven: bool = False
+    """also components that have not run on the hardware that they are for (their cards say `status: unproven`)"""
 
 
 @dataclass(kw_only=True)

@@ -10,13 +10,14 @@ from .interfaces import ModelConfig, SamplingParams, TokenizerLike
 from .parameters import Parameters
 
 MAX_LOGPROBS = 20
+MAX_CHOICES = 128
+"""the API's largest `n`"""
 DEFAULT_COMPLETION_TOKENS = 16
 """the API's default of `max_tokens` for /v1/completions"""
 MIN_TEMPERATURE = 1e-5
 """below it the division of the logits overflows; as good as greedy"""
 
 NEUTRAL_ONLY: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
@@ -58,11 +59,21 @@ class Generation:
     params: SamplingParams
     prediction: tuple[int, ...]
     """ids of what the client expects the answer to be; empty = it predicts nothing"""
+    choices_per_prompt: int
+    """`n`: choices `n * i` to `n * (i + 1) - 1` are of prompt i"""
     response_format: dict[str, Any] | None
     is_chat: bool
     is_streamed: bool
     wants_usage: bool
     wants_token_ids: bool
+
+    @property
+    def num_choices(self) -> int:
+        return len(self.prompts) * self.choices_per_prompt
+
+    def prompt_of(self, index: int) -> tuple[int, ...]:
+        """Ids of the prompt of choice `index`."""
+        return self.prompts[index // self.choices_per_prompt]
 
 
 class Fields:
@@ -111,8 +122,8 @@ def parse_completion(body: dict[str, Any], *, tokenizer: TokenizerLike, limits: 
             max_tokens=limits.fit(longest, max_tokens),
             num_logprobs=fields.integer("logprobs", None, low=0, high=MAX_LOGPROBS),
         ),
-        prediction=parse_prediction(fields, tokenizer=tokenizer, num_prompts=len(prompts)),
         is_chat=False,
+        **parse_choices(fields, tokenizer=tokenizer, num_prompts=len(prompts), limits=limits),
         **parse_delivery(fields),
     )
 
@@ -136,8 +147,8 @@ def parse_chat(body: dict[str, Any], *, tokenizer: TokenizerLike, limits: Limits
         params=parse_sampling(
             fields, max_tokens=limits.fit(len(prompt), max_tokens), num_logprobs=num_logprobs
         ),
-        prediction=parse_prediction(fields, tokenizer=tokenizer, num_prompts=1),
         is_chat=True,
+        **parse_choices(fields, tokenizer=tokenizer, num_prompts=1, limits=limits),
         **parse_delivery(fields),
     )
 
@@ -188,7 +199,18 @@ def parse_delivery(fields: Fields) -> dict[str, Any]:
     }
 
 
-def parse_prediction(fields: Fields, *, tokenizer: TokenizerLike, num_prompts: int) -> tuple[int, ...]:
+def parse_choices(fields: Fields, *, tokenizer: TokenizerLike, num_prompts: int, limits: Limits) -> dict[str, Any]:
+    """The fields of Generation that say how many choices there are, and what is predicted of the only one."""
+    num = fields.integer("n", 1, low=1, high=MAX_CHOICES)
+    assert num is not None
+    num_choices = num_prompts * num
+    if num_choices > limits.max_prompts:
+        raise ApiError(400, f"'n' makes {num_choices} choices; at most {limits.max_prompts}", param="n")
+    prediction = parse_prediction(fields, tokenizer=tokenizer, num_choices=num_choices)
+    return {"choices_per_prompt": num, "prediction": prediction}
+
+
+def parse_prediction(fields: Fields, *, tokenizer: TokenizerLike, num_choices: int) -> tuple[int, ...]:
     """Ids of the predicted output, `{"type": "content", "content": text or text parts}`; () where there is none."""
     prediction = fields.get("prediction", dict, None, "an object")
     if prediction is None:
@@ -197,8 +219,8 @@ def parse_prediction(fields: Fields, *, tokenizer: TokenizerLike, num_prompts: i
         raise ApiError(400, "'prediction.type' must be 'content'", param="prediction")
     if prediction.get("content") is None:
         raise ApiError(400, "'prediction' needs a 'content'", param="prediction")
-    if num_prompts > 1:
-        raise ApiError(400, f"'prediction' is of one completion, 'prompt' holds {num_prompts}", param="prediction")
+    if num_choices > 1:
+        raise ApiError(400, f"'prediction' is of one completion, {num_choices} are asked for", param="prediction")
     text = content_text(prediction["content"], param="prediction", what="a prediction's 'content'")
     return tuple(tokenizer.encode_continuation(text))
 

@@ -30,7 +30,7 @@ class Reply:
     def __init__(self, generation: Generation, *, model_name: str, tokenizer: TokenizerLike) -> None:
         self.generation = generation
         self.tokenizer = tokenizer
-        self.choices = [Choice() for _ in generation.prompts]
+        self.choices = [Choice() for _ in range(generation.num_choices)]
         kind = "chat.completion" if generation.is_chat else "text_completion"
         prefix = "chatcmpl" if generation.is_chat else "cmpl"
         self.head = {
@@ -60,10 +60,10 @@ class Reply:
         choice.num_accepted_prediction_tokens = output.num_accepted_prediction_tokens
 
     def opening_events(self) -> Iterator[str]:
-        """Events before the first token: the assistant's role in a chat."""
-        if self.generation.is_chat:
-            choice: dict[str, Any] = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
-            yield self._event([choice])
+        """Events before the first token: the assistant's role in a chat, once a choice."""
+        for index in range(len(self.choices) if self.generation.is_chat else 0):
+            delta = {"role": "assistant", "content": ""}
+            yield self._event([{"index": index, "delta": delta, "finish_reason": None}])
 
     def token_event(self, output: Output) -> str:
         """Event of one output; call before `add`."""
@@ -79,7 +79,7 @@ class Reply:
         if self.generation.wants_token_ids:
             choice["token_ids"] = [token.token_id for token in output.tokens]
             if is_first:
-                choice["prompt_token_ids"] = list(self.generation.prompts[output.index])
+                choice["prompt_token_ids"] = list(self.generation.prompt_of(output.index))
         return self._event([choice])
 
     def closing_events(self) -> Iterator[str]:
@@ -121,7 +121,7 @@ class Reply:
         choice["finish_reason"] = state.finish_reason
         if self.generation.wants_token_ids:
             choice["token_ids"] = [token.token_id for token in state.tokens]
-            choice["prompt_token_ids"] = list(self.generation.prompts[index])
+            choice["prompt_token_ids"] = list(self.generation.prompt_of(index))
         return choice
 
     def _event(self, choices: list[dict[str, Any]], *, usage: dict[str, Any] | None = None) -> str:

@@ -38,10 +38,10 @@ class Service:
     async def sequences(
         self, generation: Generation, *, request_id: str, outputs: asyncio.Queue[Output]
     ) -> list[Sequence]:
-        """One sequence per prompt, all with the same sink. Raises ApiError for a wrong response_format."""
+        """One sequence per choice, all with the same sink. Raises ApiError for a wrong response_format."""
         return [
             await self._sequence(generation, index, request_id=request_id, outputs=outputs)
-            for index in range(len(generation.prompts))
+            for index in range(generation.num_choices)
         ]
 
     async def _sequence(
@@ -62,7 +62,7 @@ class Service:
         return Sequence(
             request_id=request_id,
             index=index,
-            prompt_token_ids=list(generation.prompts[index]),
+            prompt_token_ids=list(generation.prompt_of(index)),
             params=params,
             detokenizer=self.tokenizer.detokenizer(params.stop),
             sink=outputs,

@@ -137,13 +137,15 @@ def test_a_prediction_is_of_one_completion(server: LocalServer) -> None:
     response = server.complete(["Once", "Twice"], prediction={"type": "content", "content": "a time"})
     status, message, param = error_of(response)
     assert (status, param) == (400, "prediction")
-    assert "'prompt' holds 2" in message
+    assert "2 are asked for" in message
 
 
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
-        ({"n": 2}, "n"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"prompt": ["Once"] * 3, "n": 100}, "n"),
         ({"echo": True}, "echo"),
         ({"frequency_penalty": 0.5}, "frequency_penalty"),
         ({"max_tokens": 0}, "max_tokens"),

