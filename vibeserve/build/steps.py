@@ -17,6 +17,7 @@ from vibeserve.build.graph import Step, StepContext, StepResult
 from vibeserve.build.kept import KeptCertification, read_kept
 from vibeserve.build.manifests import make_manifest, round_records
 from vibeserve.build.runs import Run, certify_estimate_s
+from vibeserve.build.seeded import take_over
 from vibeserve.certification import Certification, Certifier, certify_extent
 from vibeserve.control import Phase, Site
 from vibeserve.core.documents import from_data, to_data, write_document
@@ -30,7 +31,7 @@ from vibeserve.results import WINNER
 from vibeserve.roles.evaluator import Evaluator
 from vibeserve.roles.judge import Judge
 from vibeserve.rounds import Checkpoint, Team
-from vibeserve.seeds import get_seed, scaffold_settings
+from vibeserve.seeds import get_seeds, scaffold_settings
 from vibeserve.skills import target_facts
 from vibeserve.synthesis import Search, restore, synthesize
 
@@ -154,9 +155,10 @@ class Bodies:
         run, spec = self._run, self._run.plan.spec
         scaffold = team.bench.scaffold
         settings = scaffold_settings(spec, scaffold=scaffold)
+        seed, *fallbacks = get_seeds(spec.seed, scaffold=scaffold, settings=settings, pins=spec.search.pins)
+        take_over(run)
         return synthesize(
-            team, planner=planner,
-            seed=get_seed(spec.seed, scaffold=scaffold, settings=settings, pins=spec.search.pins),
+            team, planner=planner, seed=seed, fallbacks=fallbacks,
             facts=target_facts(spec, cpu_flags=run.facts.cpu_flags), journal=run.journal,
             deadline_s=run.search_until_s, monotonic=run.lease.monotonic, steering=run.steering,
         )  # fmt: skip

@@ -24,6 +24,7 @@ from vibeserve.plan.nouns import DecodeFloor, Plan, PrefillFloor, Roof
 from vibeserve.plan.parallelism import choose_layout
 from vibeserve.plan.pins import refuse_wrong_pins
 from vibeserve.plan.placement import default_hosts, is_here, next_steps, obstacles_of
+from vibeserve.plan.seed import SEED_PLACES, with_digest
 from vibeserve.plan.sizes import with_sizes
 from vibeserve.plan.steps import plan_steps, scaled_schedule
 from vibeserve.sandbox import resolve_tier
@@ -57,6 +58,7 @@ def compile_plan(spec: Spec, *, facts: HardwareFacts, hosts: Sequence[HostOption
     ratios = ratio_bounds(resolved, ceilings)
     refuse_unreachable(resolved, ceilings, ratios, measured_slack=slack_of(floors.roof))
     schedule = scaled_schedule(SCHEDULES[resolved.budget.level], evaluation=resolved.evaluation)
+    resolved = dataclasses.replace(resolved, seed=with_digest(resolved.seed))
     digests = input_digests(resolved, facts=here)
     steps = plan_steps(resolved, schedule)
     minutes = sum(step.minutes for step in steps)
@@ -108,6 +110,7 @@ def hashed_spec(spec: Spec) -> dict[str, Any]:
     """The part of the resolved spec that the plan's digest covers. Files enter by content, not by place."""
     data: dict[str, Any] = to_data(spec)
     data["target"] = {"name": spec.target.name}
+    data["seed"] = {name: value for name, value in data["seed"].items() if name not in SEED_PLACES}
     for name in WORKLOAD_FILES:
         data["workload"][name] = PurePath(getattr(spec.workload, name)).name
     return {name: value for name, value in data.items() if name not in UNHASHED}

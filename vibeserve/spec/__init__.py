@@ -83,6 +83,12 @@ class ProfileKind(Enum):
     """a sampling profiler that looks into the server's processes from outside"""
 
 
+class SeedSearch(Enum):
+    always = "always"
+    if_refused = "if_refused"
+    """an artifact's runtime that passes every gate as it is is certified, and nothing is searched"""
+
+
 class BaselineClass(Enum):
     naive = "naive"
     competent = "competent"
@@ -374,8 +380,26 @@ class Host:
 
 @dataclass(kw_only=True)
 class Seed:
+    """What round 0 starts from (`docs/seeds.md`)."""
+
     kind: str = "scaffold"
-    """scaffold is the only one today"""
+    """scaffold, artifact, path, git (`docs/seeds.md`)"""
+    path: str = ""
+    """artifact, path: a folder, relative to the target's, else to the working directory or the repository's root"""
+    url: str = ""
+    """git: the repository, as `git clone` takes it"""
+    commit: str = ""
+    """git: the pinned commit, all of its hex digits"""
+    overlay: str = ""
+    """git: folder of files that go over the checkout (service.yaml, runtime/ ...), relative to the target's folder"""
+    engine: str = ""
+    """git: the serving engine that the repository is; allowed as if allow_engines named it"""
+    licence: str = ""
+    """git, path: SPDX expression, where the files themselves do not say"""
+    digest: str = ""
+    """filled by the plan: of what the folders hold; where it is declared, they must hold just that"""
+    search: SeedSearch = SeedSearch.always
+    """artifact: if_refused searches only where its runtime does not pass the gates (`vibeserve upgrade`)"""
 
 
 @dataclass(kw_only=True)
