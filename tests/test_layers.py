@@ -26,6 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("agents",),
     ("accuracy", "benchmark", "audit", "baselines", "control"),
     ("roles", "rivals"),
+    ("seed_rival",),
     ("rounds", "resolution", "results", "decision_study", "live_audits", "joined"),
     ("golden", "steered"),
     ("certification",),

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from vibeserve.artifact import read_manifest, read_spec, verify_bytes
+from vibeserve.build.authorship import Blamed, blame
 from vibeserve.build.runs import Run
+from vibeserve.checkpoint import CheckpointStore
+from vibeserve.core.documents import from_data
 from vibeserve.errors import RefusedError
 from vibeserve.hardware import identity
 from vibeserve.journal import read_events
 from vibeserve.plan import Plan
 from vibeserve.plan.difference import ChangedFact, changes_of, spec_changes
 from vibeserve.planning import Inherited, inherit
+from vibeserve.seeds.artifact import BUNDLE
 from vibeserve.spec import Spec
+from vibeserve.synthesis import Entry
 
 TOLD_OTHERWISE = ("hardware", "seed", "weights", "recording")
 """digests of a plan whose content is compared fact by fact, or that only say where round 0 comes from"""
@@ -58,6 +64,19 @@ def take_over(run: Run) -> Inherited | None:
     for text in found.reopened:
         run.progress.event("synthesize", f"reopened: {text}")
     return found
+
+
+def blame_of_seed(run: Run) -> Blamed | None:
+    """Whose lines round 0's are, as the search tells that made the artifact; None where the seed is none."""
+    seed = run.plan.spec.seed
+    if seed.kind != "artifact":
+        return None
+    artifact = Path(seed.path)
+    rounds = [event.data for event in read_events(artifact / "journal.jsonl") if event.kind == "round"]
+    with tempfile.TemporaryDirectory(prefix="vibeserve-seed-") as folder:
+        store = CheckpointStore(Path(folder) / "store.git")
+        store.restore(artifact / BUNDLE)
+        return blame([from_data(Entry, data) for data in rounds], store=store, assemble=run.assemble)
 
 
 def _content(digests: Mapping[str, str]) -> dict[str, str]:

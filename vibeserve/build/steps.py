@@ -18,6 +18,7 @@ from vibeserve.build.kept import KeptCertification, read_kept
 from vibeserve.build.manifests import make_manifest, round_records
 from vibeserve.build.runs import Run, certify_estimate_s
 from vibeserve.build.seeded import take_over
+from vibeserve.build.series import write_series
 from vibeserve.certification import Certification, Certifier, certify_extent
 from vibeserve.control import Phase, Site
 from vibeserve.core.documents import from_data, to_data, write_document
@@ -220,10 +221,22 @@ class Bodies:
             manifest=make_manifest(run, search, result), spec=run.plan.spec,
             plan=plan_document(run.plan), workspace=workspace, rounds=round_records(run, search), golden=result.golden,
             checkpoints=run.store(), run=run.run_id, threads=run.plan.threads, recording=recording,
-            calls=run.folder / "agents",
+            calls=run.folder / "agents", patches=self._patches(search, context),
         )  # fmt: skip
         packaged = package(contents, out_dir=run.project / run.plan.spec.out_dir, journal=run.journal)
         return StepResult(document={"path": str(packaged.path), "sha256sums": packaged.sums_digest})
+
+
+    def _patches(self, search: Search, context: StepContext) -> Path | None:
+        """The series upon a pinned engine; None for other seeds."""
+        seed = self._run.plan.spec.seed
+        if seed.kind != "git":
+            return None
+        folder = fresh_folder(context.work_dir / "patches")
+        series = write_series(seed, search.entries, store=self._run.store(), folder=folder)
+        text = f"{len(series.patches)} patches upon {seed.commit[:12]}: git am applies them"
+        self._run.progress.event("package", text)
+        return folder
 
 
 def _append_once(journal: Journal, kind: str, data: Any) -> None:

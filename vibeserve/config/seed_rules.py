@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vibeserve.config.targets import project_root
+from vibeserve.core.engines import ENGINES
 from vibeserve.spec import Seed, SeedSearch, Spec
 
 NEEDS = {"artifact": ("path",), "path": ("path",), "git": ("url", "commit")}
@@ -32,6 +33,8 @@ def seed_problems(seed: Seed) -> Iterator[str]:
             yield f"seed.{name}: a seed of kind {seed.kind} would ignore it"
     if seed.search is SeedSearch.if_refused and seed.kind != "artifact":
         yield f"seed.search: if_refused is for seed.kind artifact, not {seed.kind}"
+    if seed.engine and seed.engine not in ENGINES:
+        yield f"seed.engine: '{seed.engine}' is no engine that a runtime would have to be allowed; leave it empty"
     if seed.kind == "git" and seed.commit and not WHOLE_COMMIT.fullmatch(seed.commit):
         yield (
             f"seed.commit: '{seed.commit}' is no whole commit id (40 or 64 hex digits); a branch, a tag or a short id "

@@ -24,7 +24,7 @@ from vibeserve.plan.nouns import DecodeFloor, Plan, PrefillFloor, Roof
 from vibeserve.plan.parallelism import choose_layout
 from vibeserve.plan.pins import refuse_wrong_pins
 from vibeserve.plan.placement import default_hosts, is_here, next_steps, obstacles_of
-from vibeserve.plan.seed import SEED_PLACES, with_digest
+from vibeserve.plan.seed import SEED_PLACES, with_seed
 from vibeserve.plan.sizes import with_sizes
 from vibeserve.plan.steps import plan_steps, scaled_schedule
 from vibeserve.sandbox import resolve_tier
@@ -58,7 +58,7 @@ def compile_plan(spec: Spec, *, facts: HardwareFacts, hosts: Sequence[HostOption
     ratios = ratio_bounds(resolved, ceilings)
     refuse_unreachable(resolved, ceilings, ratios, measured_slack=slack_of(floors.roof))
     schedule = scaled_schedule(SCHEDULES[resolved.budget.level], evaluation=resolved.evaluation)
-    resolved = dataclasses.replace(resolved, seed=with_digest(resolved.seed))
+    resolved = with_seed(resolved)
     digests = input_digests(resolved, facts=here)
     steps = plan_steps(resolved, schedule)
     minutes = sum(step.minutes for step in steps)

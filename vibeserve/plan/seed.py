@@ -7,11 +7,24 @@ from pathlib import Path
 
 from vibeserve.core.documents import digest_file, digest_of, digest_tree
 from vibeserve.errors import SpecError
-from vibeserve.spec import Seed
+from vibeserve.spec import SEED_BASELINE, Baseline, BaselineClass, Seed, Spec
 
 SEED_PLACES = ("path", "url", "overlay")
 SUMS = "SHA256SUMS"
 """lists every other file of an artifact by its digest"""
+
+
+def with_seed(spec: Spec) -> Spec:
+    """`spec` with what its seed implies: the seed's digest; of a pinned engine the leave to import it and a baseline of
+    its own, competent because somebody runs it. SpecError as `with_digest`."""
+    seed = with_digest(spec.seed)
+    if seed.kind != "git":
+        return replace(spec, seed=seed)
+    engines = [*spec.allow_engines, *([seed.engine] if seed.engine else [])]
+    own = Baseline(baseline_class=BaselineClass.competent, required=True, version=seed.commit[:12])
+    return replace(
+        spec, seed=seed, allow_engines=list(dict.fromkeys(engines)), baseline={**spec.baseline, SEED_BASELINE: own}
+    )
 
 
 def with_digest(seed: Seed) -> Seed:

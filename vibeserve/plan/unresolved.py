@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from vibeserve.plan.sizes import CONFIG_KEYS, count_parameters
-from vibeserve.spec import Agents, Hardware, Model, Parallelism, Sandbox, SourceKind, Spec
+from vibeserve.spec import SEED_BASELINE, Agents, Hardware, Model, Parallelism, Sandbox, SourceKind, Spec
 
 
 def unresolved(spec: Spec, *, is_same_machine: bool) -> Spec:
     """`spec` without derived sizes and without the wall of whoever made it; on another machine without its cores and
     layout, too. A search that replayed a recording becomes one of the embedded agent."""
     agents = Agents() if spec.agents.backend == "replay" else spec.agents
-    found = replace(spec, model=_undersized(spec.model), sandbox=Sandbox(), agents=agents)
+    baseline = {name: row for name, row in spec.baseline.items() if name != SEED_BASELINE}
+    found = replace(spec, model=_undersized(spec.model), sandbox=Sandbox(), agents=agents, baseline=baseline)
     if is_same_machine:
         return found
     hardware = replace(

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 from vibeserve import spec
-from vibeserve.checkpoint import CheckpointStore
+from vibeserve.checkpoint import IGNORED, CheckpointStore
 from vibeserve.core.documents import digest_of
 from vibeserve.core.paths import cache_dir
 from vibeserve.errors import InfraError, RefusedError
@@ -31,13 +31,18 @@ class EngineSeed:
     def what(self) -> str:
         return f"{self._declared.url} at {self._declared.commit[:12]}"
 
+    def repository(self) -> CheckpointStore:
+        """The clone that holds the pinned commit; not to be written to."""
+        return fetch(self._declared.url, commit=self._declared.commit)
+
     def materialise(self, destination: Path) -> None:
         """RefusedError for a working tree with changes that no commit holds, a commit that is not there, a licence that
         nobody states, and what is no runtime; InfraError where the repository cannot be had."""
         declared = self._declared
         refuse_dirty(declared.url)
-        store = fetch(declared.url, commit=declared.commit)
+        store = self.repository()
         store.checkout(declared.commit, destination)
+        _refuse_reserved(destination, what=self.what)
         if declared.overlay:
             _lay_over(Path(declared.overlay), destination)
         licence_of(destination, declared=declared.licence, what=self.what)
@@ -86,6 +91,14 @@ def _has(store: Path, commit: str) -> bool:
         process_group=0,
     )  # fmt: skip
     return done.returncode == 0
+
+
+def _refuse_reserved(folder: Path, *, what: str) -> None:
+    """RefusedError for names that no checkpoint keeps: they would be lost, and the patch series would delete them."""
+    found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.name in IGNORED)
+    if found:
+        text = f"{what} holds {', '.join(found[:3])}: {', '.join(IGNORED)} are names of what a build leaves"
+        raise RefusedError(f"{text}\nnext: rename them upstream, or pin a fork without them")
 
 
 def _lay_over(overlay: Path, destination: Path) -> None:

@@ -89,6 +89,10 @@ class SeedSearch(Enum):
     """an artifact's runtime that passes every gate as it is is certified, and nothing is searched"""
 
 
+SEED_BASELINE = "seed"
+"""baseline of a run that starts from a pinned engine: that engine as it is. The plan declares it, nobody else"""
+
+
 class BaselineClass(Enum):
     naive = "naive"
     competent = "competent"
