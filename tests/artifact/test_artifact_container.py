@@ -59,13 +59,14 @@ class PlainSandbox:
         prefixes = dict.fromkeys((sys.prefix, sys.base_prefix))
         shown = [word for prefix in prefixes if not prefix.startswith("/usr") for word in ("--ro-bind", prefix, prefix)]
         links = [w for name in ("bin", "sbin", "lib", "lib64") for w in ("--symlink", f"usr/{name}", f"/{name}")]
+        own = [w for name in ("etc", "srv") for w in ("--bind", str(self.folder / name), f"/{name}")]
+        venv = str(self.folder / "venv")
+        environment = {"PATH": f"{venv}/bin:/usr/sbin:/usr/bin", "HOME": "/tmp", **self.env}
         command = [
-            "bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--die-with-parent", "--ro-bind", "/usr", "/usr",
-            *links, *shown, "--bind", str(self.folder / "etc"), "/etc", "--bind", str(self.folder / "srv"), "/srv",
-            "--bind", str(self.folder / "venv"), str(self.folder / "venv"), "--ro-bind", str(self.model), "/model",
-            "--tmpfs", "/tmp", "--tmpfs", "/var", "--dev", "/dev", "--proc", "/proc", "--chdir", self.workdir, "--clearenv",
-            "--setenv", "PATH", f"{self.folder}/venv/bin:/usr/sbin:/usr/bin", "--setenv", "HOME", "/tmp",
-            *(word for key, value in self.env.items() for word in ("--setenv", key, value)), "--", *who, *argv,
+            "bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--die-with-parent", "--ro-bind", "/usr",
+            "/usr", *links, "--tmpfs", "/tmp", "--tmpfs", "/var", "--dev", "/dev", "--proc", "/proc", *shown, *own,
+            "--bind", venv, venv, "--ro-bind", str(self.model), "/model", "--chdir", self.workdir, "--clearenv",
+            *(word for key, value in environment.items() for word in ("--setenv", key, value)), "--", *who, *argv,
         ]  # fmt: skip
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
