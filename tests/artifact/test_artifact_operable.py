@@ -172,5 +172,5 @@ def test_hadolint_has_nothing_to_say_of_the_container_file(tmp_path: Path) -> No
     argv = [hadolint, "--no-color", "-"]
     done = subprocess.run(argv, input=text, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
-    wrong = text.replace("USER runtime", "MAINTAINER me").replace("--no-cache-dir", "")
+    wrong = text.replace("USER 65532", "MAINTAINER me").replace("--no-cache-dir", "")
     assert subprocess.run(argv, input=wrong, capture_output=True, text=True, check=False).returncode != 0

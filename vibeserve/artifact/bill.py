@@ -66,7 +66,7 @@ def stated_licence(name: str, version: str) -> str:
     except PackageNotFoundError:
         return ""
     is_this = facts["Version"].split("+")[0] == version.split("+")[0]
-    return str(facts.get("License-Expression") or "") if is_this else ""
+    return facts["License-Expression"] if is_this and "License-Expression" in facts else ""
 
 
 def _library(name: str, version: str) -> Component:
@@ -82,7 +82,7 @@ def _library(name: str, version: str) -> Component:
 
 
 def _licences(expressions: tuple[str, ...]) -> list[Any]:
-    from cyclonedx.factory.license import LicenseFactory
+    from cyclonedx.contrib.license.factories import LicenseFactory
 
     return [LicenseFactory().make_from_string(" AND ".join(expressions))] if expressions else []
 

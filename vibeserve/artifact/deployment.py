@@ -15,6 +15,8 @@ from vibeserve.service.launch import fill
 DEPLOY_DIR = "deploy"
 UNIT_NAME, KUBERNETES_NAME = "runtime.service", "kubernetes.yaml"
 PORT = 8000
+USER_ID = 65532
+"""in the image; a number, so that Kubernetes can see that it is not root"""
 DRAIN_S = 60
 """from SIGTERM, with which a runtime stops taking requests, to its end"""
 SPARE = 1.25
@@ -82,12 +84,14 @@ def kubernetes_documents(service: Mapping[str, Any], *, manifest: Manifest, thre
     labels = {"app.kubernetes.io/name": name, "app.kubernetes.io/version": manifest.plan_id}
     scraped = {"prometheus.io/scrape": "true", "prometheus.io/port": str(PORT), "prometheus.io/path": "/metrics"}
     select = {"app.kubernetes.io/name": name}
-    pod = {
+    pod: dict[str, Any] = {
         "metadata": {"labels": labels, "annotations": scraped},
         "spec": {
             "terminationGracePeriodSeconds": DRAIN_S + 5,
             "automountServiceAccountToken": False,
-            "securityContext": {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+            "securityContext": {
+                "runAsNonRoot": True, "runAsUser": USER_ID, "seccompProfile": {"type": "RuntimeDefault"},
+            },
             "containers": [_container(service, manifest=manifest, threads=threads)],
             "volumes": [
                 {"name": "model", "persistentVolumeClaim": {"claimName": f"{name}-model", "readOnly": True}},

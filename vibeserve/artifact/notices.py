@@ -26,7 +26,7 @@ def add_notices(runtime: Path, *, manifest: Manifest, seed: Seed) -> tuple[str, 
     A pinned engine's licence is the runtime's; this framework's is beside it in `LICENSES/`. RefusedError where an
     engine's is not known any more.
     """
-    licences = (OWN_LICENCE,)
+    licences: tuple[str, ...] = (OWN_LICENCE,)
     if seed.kind == "git":
         engine = licence_of(runtime, declared=seed.licence, what=EngineSeed(seed).what)
         licences = tuple(dict.fromkeys((engine, OWN_LICENCE)))

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from vibeserve.artifact.bill import bill_of_materials
-from vibeserve.artifact.deployment import DEPLOY_DIR, PORT, add_deployment
+from vibeserve.artifact.deployment import DEPLOY_DIR, PORT, USER_ID, add_deployment
 from vibeserve.artifact.notices import add_notices
 from vibeserve.core.documents import write_document, write_text_atomic
 from vibeserve.core.manifest import Manifest
@@ -46,7 +46,11 @@ def container_file(runtime: Path, *, threads: int) -> str:
         "threads": str(threads),
     }
     build = fill(service.get("build") or [], words)
-    compiler = ["RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*"]
+    compiler = [
+        "# Debian drops superseded versions from its mirrors: a pinned compiler could not be had next month",
+        "# hadolint ignore=DL3008",
+        "RUN apt-get update && apt-get install -y --no-install-recommends g++ && rm -rf /var/lib/apt/lists/*",
+    ]
     lines = [
         f"FROM python:{sys.version_info.major}.{sys.version_info.minor}-slim",
         *(compiler if build else []),
@@ -56,8 +60,8 @@ def container_file(runtime: Path, *, threads: int) -> str:
         "COPY . .",
         *([f"RUN {json.dumps(build)}"] if build else []),
         *[f"ENV {key}={json.dumps(str(value))}" for key, value in sorted((service.get("env") or {}).items())],
-        "RUN useradd --system --no-create-home runtime",
-        "USER runtime",
+        f"RUN useradd --system --no-create-home --uid {USER_ID} runtime",
+        f"USER {USER_ID}",
         f"EXPOSE {PORT}",
         'VOLUME ["/model"]',
         f"CMD {json.dumps(fill(service['argv'], words))}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from vibeserve.plan.sizes import CONFIG_KEYS, count_parameters
 from vibeserve.spec import SEED_BASELINE, Agents, Hardware, Model, Parallelism, Sandbox, SourceKind, Spec
@@ -31,4 +32,5 @@ def _undersized(model: Model) -> Model:
         return found
     config = model.source.config
     implied = [name for name, key in CONFIG_KEYS.items() if getattr(model, name) == int(config.get(key, 0))]
-    return replace(found, **dict.fromkeys(implied, 0))
+    sizes: dict[str, Any] = dict.fromkeys(implied, 0)
+    return replace(found, **sizes)

@@ -376,10 +376,18 @@ class Sandbox:
 
 @dataclass(kw_only=True)
 class Host:
+    """Where candidates are built, served and measured (`docs/hosts.md`)."""
+
     kind: str = "local"
-    """local is the only one today"""
+    """local, ssh"""
     address: str = ""
-    """ssh: `user@machine`, or a name of the ssh configuration"""
+    """ssh: `user@machine`, `user@machine:port`, or a name of the ssh configuration"""
+    python: str = ""
+    """ssh: interpreter there, of an environment with what runtimes import; empty = python3"""
+    root: str = ""
+    """ssh: folder there for runtimes, weights and logs; empty = .cache/vibeserve-host below the home folder"""
+    ssh_config: str = ""
+    """ssh: configuration file in place of ~/.ssh/config"""
 
 
 @dataclass(kw_only=True)
