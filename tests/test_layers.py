@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("agents",),
     ("accuracy", "benchmark", "audit", "baselines", "control"),
     ("roles", "rivals"),
+    ("seed_rival",),
     ("rounds", "resolution", "results", "decision_study", "live_audits", "joined"),
     ("golden", "steered"),
     ("certification",),
@@ -34,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("recordings", "status"),
     ("artifact", "report"),
     ("build", "comparison", "initialise", "exploits"),
-    ("sweeps", "loopback"),
+    ("sweeps", "loopback", "upgrading"),
     ("crash_loop",),
     ("cli",),
 )

@@ -81,6 +81,12 @@ class CheckpointStore:
         options = ("--no-color", "--no-ext-diff", "--no-textconv", "--no-renames", "--full-index", "--binary")
         return self._git("diff", *options, base, b).decode(errors="replace")
 
+    def format_patches(self, base: str, tip: str, folder: Path) -> list[Path]:
+        """A mail for every commit behind `base` up to `tip`, as `git am` takes them: numbered files in `folder`."""
+        options = ("--no-signature", "--full-index", "--binary", "--no-renames", "--no-color", "--quiet")
+        self._git("format-patch", *options, "-o", str(folder.resolve()), f"{base}..{tip}")
+        return sorted(folder.glob("*.patch"))
+
     def refs(self, run: str = "") -> dict[str, str]:
         """`<run>/<candidate>` -> commit, of one run or of all."""
         if not self._exists():

@@ -15,8 +15,9 @@ from vibeserve.core.manifest import BaselineValue
 from vibeserve.progress import Progress
 from vibeserve.rivals import SCREEN_SHARE, Rival, screened_by
 from vibeserve.roles.workbench import Workbench, warm_up_requests
+from vibeserve.seed_rival import seed_rival
 from vibeserve.seeds import scaffold_settings
-from vibeserve.spec import Baseline, Level
+from vibeserve.spec import SEED_BASELINE, Baseline, Level
 from vibeserve.workloads import Pool
 
 DEFAULT_CONCURRENCY = 16
@@ -69,7 +70,9 @@ def load_rivals(bench: Workbench, documents: Sequence[Any]) -> tuple[list[Rival]
     for document in documents:
         row = from_data(Resolved, document)
         declared = bench.plan.spec.baseline[row.name]
-        if row.state == "ready":
+        if row.name == SEED_BASELINE:
+            rivals.append(seed_rival(bench, declared))
+        elif row.state == "ready":
             rivals.append(_rival(bench, row, declared))
         else:
             skipped.append(
@@ -99,6 +102,8 @@ def _resolve(bench: Workbench, name: str, declared: Baseline) -> Resolved:
     available = check_available(name, declared)
     if available.version is None:
         return Resolved(name=name, state="skipped", note=available.reason)
+    if name == SEED_BASELINE:
+        return Resolved(name=name, state="ready", version=available.version, note="the pinned engine")
     peer = get_peer(name)
     dtypes = tuple(declared.dtypes) or peer.dtypes
     options = peer_options(bench, declared, dtype=dtypes[0] if dtypes else "", flags=declared.flags)

@@ -23,11 +23,11 @@ from vibeserve.artifact import (
     unpack_runtime,
     verify_bytes,
 )
+from vibeserve.artifact.bill import parse_lock
 from vibeserve.artifact.open import read_golden_seeds
 from vibeserve.artifact.provenance import slsa_predicate
 from vibeserve.artifact.schema import check_manifest_data, manifest_schema
 from vibeserve.artifact.sums import SumsError, parse_sums
-from vibeserve.artifact.supplements import parse_lock
 from vibeserve.core.documents import digest_file
 from vibeserve.core.nouns import Refusal
 from vibeserve.errors import RefusedError, SpecError

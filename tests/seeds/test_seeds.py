@@ -47,7 +47,7 @@ def test_the_scaffold_is_a_whole_workspace_and_always_the_same(tmp_path: Path) -
 
 
 def test_an_unknown_seed_is_refused_with_the_kinds() -> None:
-    with pytest.raises(SpecError, match=r"seed\.kind: unknown seed 'nano'\n  valid: scaffold"):
+    with pytest.raises(SpecError, match=r"seed\.kind: unknown seed 'nano'\n  valid: artifact, git, path, scaffold"):
         get_seed(Seed(kind="nano"), scaffold=TEXT, settings={})
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from vibeserve.artifact.claimed import CLAIMED, claimed_fields
@@ -103,19 +103,12 @@ def _identity(manifest: Manifest, beside: Beside) -> Iterator[Fault]:
     yield from _says("plan_id", manifest.plan_id, PLAN, beside.plan["plan_id"])
     yield from _says("plan_id", manifest.plan_id, JOURNAL, opened["plan_id"])
     if beside.is_same_framework:
-        found = digest_of({"spec": _hashed(beside.spec), "digests": beside.plan["digests"]})[:16]
+        from vibeserve.plan.compile import hashed_data
+
+        found = digest_of({"spec": hashed_data(beside.spec), "digests": beside.plan["digests"]})[:16]
         if found != manifest.plan_id:
             text = f"spec.yaml and the digests of plan.json make plan {found}, manifest.json claims {manifest.plan_id}"
             yield SPEC, f"{text}: {CHANGED}"
-
-
-def _hashed(spec: dict[str, Any]) -> dict[str, Any]:
-    """`plan.compile.hashed_spec` of a spec as it is written in an artifact."""
-    from vibeserve.plan.compile import UNHASHED
-
-    workload = dict(spec["workload"]) | {"trace": PurePath(spec["workload"]["trace"]).name}
-    hashed = spec | {"target": {"name": spec["target"]["name"]}, "workload": workload}
-    return {name: value for name, value in hashed.items() if name not in UNHASHED}
 
 
 def _level(manifest: Manifest, beside: Beside) -> Iterator[Fault]:

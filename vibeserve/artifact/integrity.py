@@ -11,7 +11,7 @@ from vibeserve.artifact.sums import SIGNATURE_NAME, SUMS_NAME, UNLISTED, SumsErr
 from vibeserve.core.documents import digest_file, digest_of, digest_tree
 from vibeserve.core.nouns import Refusal
 
-DIGESTED_FOLDERS = ("runtime", "rounds", "golden", "contract", "recording")
+DIGESTED_FOLDERS = ("runtime", "rounds", "golden", "contract", "recording", "patches")
 DIGESTED_FILES = ("spec.yaml", "plan.json", "journal.jsonl", "checkpoints.bundle")
 _CRLF = (
     f"{SUMS_NAME} has line ends of Windows (CRLF): a transfer rewrote the artifact's text files (git with "

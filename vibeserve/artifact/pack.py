@@ -34,6 +34,7 @@ from vibeserve.workloads import WORKLOAD_FILES
 VERDICT_NAME = "VERDICT.md"
 CALL_FILES = ("prompt.md", "answer.json", "transcript.json")
 RECORDING_DIR = "recording"
+PATCHES_DIR = "patches"
 TRACE_DIR = "traffic"
 """folder of an artifact that holds the trace, or the editing tasks, which its workload reads"""
 
@@ -59,6 +60,8 @@ class Contents:
     """folder with the search's recording, which `agents=replay` reads"""
     calls: Path | None = None
     """folder with a folder per agents' call; prompts, answers and transcripts go beside their rounds"""
+    patches: Path | None = None
+    """folder with the series of patches upon a pinned engine, where the seed was one"""
     threads: int = 1
     """engine threads that the container image starts with"""
 
@@ -119,13 +122,17 @@ def _write_contents(root: Path, contents: Contents, *, journal_path: Path) -> Ma
     write_document(root / "plan.json", contents.plan)
     shutil.copyfile(journal_path, root / "journal.jsonl")
     _copy_workspace(contents.workspace, root / "runtime")
-    add_supplements(root / "runtime", manifest=contents.manifest, threads=contents.threads)
+    add_supplements(
+        root / "runtime", manifest=contents.manifest, threads=contents.threads, seed=contents.spec.seed
+    )
     for record in contents.rounds:
         _write_round(root / "rounds" / f"{record.entry.number:04d}", record)
     if contents.calls is not None:
         copy_calls(contents.calls, root / "rounds")
     if contents.recording is not None:
         shutil.copytree(contents.recording, root / RECORDING_DIR)
+    if contents.patches is not None:
+        shutil.copytree(contents.patches, root / PATCHES_DIR)
     if contents.golden is not None:
         write_golden(root / "golden", contents.golden)
     copy_contract(contents.spec, root / "contract")

@@ -10,7 +10,7 @@ from vibeserve.baselines.port import Peer
 from vibeserve.baselines.scaffold import ScaffoldPeer
 from vibeserve.baselines.transformers_serve import TransformersPeer
 from vibeserve.errors import MissingBaselineError, SpecError
-from vibeserve.spec import Baseline, BaselineClass
+from vibeserve.spec import SEED_BASELINE, Baseline, BaselineClass
 
 PEERS: dict[str, Peer] = {
     peer.name: peer
@@ -111,6 +111,8 @@ def availability(name: str, declared: Baseline) -> Availability:
     """Like `check_available`, whether it is required or not: raises nothing for a declared peer."""
     if name in NO_LAUNCHER:
         return Availability(name=name, version=None, reason=NO_LAUNCHER_REASON)
+    if name == SEED_BASELINE:
+        return Availability(name=name, version=declared.version)  # round 0 has it, or there is no run
     peer = get_peer(name)
     version = peer.installed_version()
     if version is not None and declared.version in ("", version):

@@ -26,16 +26,16 @@ Assemble = Callable[[Sequence[str], Mapping[str, Any], Path], object]
 
 
 def authorship(
-    entries: Sequence[Entry], *, store: CheckpointStore, assemble: Assemble | None = None
+    entries: Sequence[Entry], *, store: CheckpointStore, assemble: Assemble | None = None, before: Blamed | None = None
 ) -> tuple[Authorship, ...]:
     """Lines of the winner by origin, and the share of the search's log-gain by the round that brought it.
 
     A line belongs to the scaffold or the component whose file it is in, as long as that file is as it was assembled. Of
     an edited file, a line that was in the kept tree before, or that `assemble` writes there, stays whose it was; any
     other belongs to the round that brought it. The gain is over round 0: the scaffold's own share is 0 by definition. A
-    tuning round's gain goes to `tuning`.
+    tuning round's gain goes to `tuning`. `before`: whose lines the seed's were, where an artifact says so.
     """
-    lines = _lines_by_origin(blame(entries, store=store, assemble=assemble))
+    lines = _lines_by_origin(blame(entries, store=store, assemble=assemble, before=before))
     gains: dict[str, float] = {}
     for entry in entries:
         for origin, gain in _gain(entry):
@@ -48,9 +48,11 @@ def authorship(
     )
 
 
-def blame(entries: Sequence[Entry], *, store: CheckpointStore, assemble: Assemble | None = None) -> Blamed:
-    """Every line of the last kept tree with its origin, carried from kept tree to kept tree."""
-    blamed: Blamed = {}
+def blame(
+    entries: Sequence[Entry], *, store: CheckpointStore, assemble: Assemble | None = None, before: Blamed | None = None
+) -> Blamed:
+    """Every line of the last kept tree with its origin, carried from kept tree to kept tree; `before` is the first."""
+    blamed: Blamed = before or {}
     with TemporaryDirectory(prefix="vibeserve-authorship-") as scratch:
         for entry in entries:
             candidate = entry.record.candidate

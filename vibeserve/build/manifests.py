@@ -10,12 +10,13 @@ from vibeserve.agents.ledger import Spend
 from vibeserve.artifact.provenance import slsa_predicate
 from vibeserve.build.authorship import authorship
 from vibeserve.build.runs import Run, spends_of
+from vibeserve.build.seeded import blame_of_seed
 from vibeserve.build.selection import selection_of
 from vibeserve.certification import Certification
 from vibeserve.control import interventions_of
 from vibeserve.core.documents import from_data
 from vibeserve.core.environment import Environment
-from vibeserve.core.manifest import Calibration, Manifest, RoundEntry, RoundRecord
+from vibeserve.core.manifest import Authorship, Calibration, Manifest, RoundEntry, RoundRecord
 from vibeserve.core.nouns import Outcome, Refusal, Role
 from vibeserve.core.spent import added, shares
 from vibeserve.hardware import identity
@@ -42,7 +43,7 @@ def make_manifest(run: Run, search: Search, result: Certification) -> Manifest:
         target=run.plan.target, plan_id=run.plan.plan_id, status=status, level=spec.budget.level.value,
         created_at=_now(), sandbox_tier=bench_tier, hardware=identity(run.facts), not_run=not_run(run, result),
         reasons=reasons, goals=goal_results(result.metrics, spec=spec),
-        authorship=authorship(search.entries, store=run.store(), assemble=run.assemble), metrics=result.metrics,
+        authorship=_authorship(run, search), metrics=result.metrics,
         accuracy=result.verdict.accuracy,
         judged_by=judged_by(bundle_ref(spec, model_dir=run.model().path)), candidates_tried=num_candidates(search),
         audits=result.audits, selection=selection_of(search, result, spec=spec),
@@ -51,6 +52,10 @@ def make_manifest(run: Run, search: Search, result: Certification) -> Manifest:
         provenance=_provenance(run, search), calibration=_calibration(run, search),
         interventions=interventions_of(run.journal.events()),
     )  # fmt: skip
+
+
+def _authorship(run: Run, search: Search) -> tuple[Authorship, ...]:
+    return authorship(search.entries, store=run.store(), assemble=run.assemble, before=blame_of_seed(run))
 
 
 def _calibration(run: Run, search: Search) -> Calibration | None:

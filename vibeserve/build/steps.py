@@ -17,6 +17,8 @@ from vibeserve.build.graph import Step, StepContext, StepResult
 from vibeserve.build.kept import KeptCertification, read_kept
 from vibeserve.build.manifests import make_manifest, round_records
 from vibeserve.build.runs import Run, certify_estimate_s
+from vibeserve.build.seeded import take_over
+from vibeserve.build.series import write_series
 from vibeserve.certification import Certification, Certifier, certify_extent
 from vibeserve.control import Phase, Site
 from vibeserve.core.documents import from_data, to_data, write_document
@@ -30,7 +32,7 @@ from vibeserve.results import WINNER
 from vibeserve.roles.evaluator import Evaluator
 from vibeserve.roles.judge import Judge
 from vibeserve.rounds import Checkpoint, Team
-from vibeserve.seeds import get_seed, scaffold_settings
+from vibeserve.seeds import get_seeds, scaffold_settings
 from vibeserve.skills import target_facts
 from vibeserve.synthesis import Search, restore, synthesize
 
@@ -154,9 +156,10 @@ class Bodies:
         run, spec = self._run, self._run.plan.spec
         scaffold = team.bench.scaffold
         settings = scaffold_settings(spec, scaffold=scaffold)
+        seed, *fallbacks = get_seeds(spec.seed, scaffold=scaffold, settings=settings, pins=spec.search.pins)
+        take_over(run)
         return synthesize(
-            team, planner=planner,
-            seed=get_seed(spec.seed, scaffold=scaffold, settings=settings, pins=spec.search.pins),
+            team, planner=planner, seed=seed, fallbacks=fallbacks,
             facts=target_facts(spec, cpu_flags=run.facts.cpu_flags), journal=run.journal,
             deadline_s=run.search_until_s, monotonic=run.lease.monotonic, steering=run.steering,
         )  # fmt: skip
@@ -218,10 +221,22 @@ class Bodies:
             manifest=make_manifest(run, search, result), spec=run.plan.spec,
             plan=plan_document(run.plan), workspace=workspace, rounds=round_records(run, search), golden=result.golden,
             checkpoints=run.store(), run=run.run_id, threads=run.plan.threads, recording=recording,
-            calls=run.folder / "agents",
+            calls=run.folder / "agents", patches=self._patches(search, context),
         )  # fmt: skip
         packaged = package(contents, out_dir=run.project / run.plan.spec.out_dir, journal=run.journal)
         return StepResult(document={"path": str(packaged.path), "sha256sums": packaged.sums_digest})
+
+
+    def _patches(self, search: Search, context: StepContext) -> Path | None:
+        """The series upon a pinned engine; None for other seeds."""
+        seed = self._run.plan.spec.seed
+        if seed.kind != "git":
+            return None
+        folder = fresh_folder(context.work_dir / "patches")
+        series = write_series(seed, search.entries, store=self._run.store(), folder=folder)
+        text = f"{len(series.patches)} patches upon {seed.commit[:12]}: git am applies them"
+        self._run.progress.event("package", text)
+        return folder
 
 
 def _append_once(journal: Journal, kind: str, data: Any) -> None:

@@ -15,6 +15,7 @@ from vibeserve.build.bandwidth import Bandwidth, read_bandwidth
 from vibeserve.build.cost import RunCost, measured_cost
 from vibeserve.build.run import execute
 from vibeserve.build.runs import Run, refuse_short_budget, run_folder, run_id_of
+from vibeserve.build.seeded import refuse_changed_artifact
 from vibeserve.build.steps import make_steps
 from vibeserve.build.told import broken_invariant, search_lines
 from vibeserve.config.host_options import configured_hosts
@@ -81,6 +82,7 @@ def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSu
     for text in goal_texts(plan.spec):
         progress.event("plan", text)
     refuse_short_budget(plan)
+    refuse_changed_artifact(plan.spec)
     load_skills(data_dir("skills"))  # a library that is not valid ends the run here, before anything is spent
     folder = run_folder(project, plan)
     lease = DeviceLease(devices_of(plan.spec.hardware, facts), root=lease_dir(), run=run_id_of(plan), progress=progress)

@@ -16,6 +16,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("note", "vibeserve.cli.ideas:note", "notes that the planner of a run reads"),
     ("serve", "vibeserve.artifact.commands:serve", "start the runtime of an artifact"),
     ("verify", "vibeserve.artifact.commands:verify", "re-check the claim of an artifact"),
+    ("upgrade", "vibeserve.upgrading.command:main", "certify a runtime for another model, driver or machine"),
     ("sign", "vibeserve.artifact.commands:sign", "sign an artifact with an OpenSSH key"),
     ("report", "vibeserve.report.commands:main", "write report.html of an artifact anew, or print its verdict"),
     ("compare", "vibeserve.comparison.commands:main", "artifacts side by side, each beside its own baselines"),

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from vibeserve.config.seed_rules import missing_seed, resolve_seed
 from vibeserve.spec import SourceKind, Spec
 from vibeserve.workloads import WORKLOAD_FILES
 
 
 def resolve_files(spec: Spec) -> None:
-    """Make the paths of `workload` absolute: what reads them does not know the target's folders. A path that leads
-    nowhere is left below the target's own folder, for the rules to refuse."""
+    """Make the paths of `workload` and `seed` absolute: what reads them does not know the target's folders. A path that
+    leads nowhere is left below the target's own folder, for the rules to refuse."""
     for name in WORKLOAD_FILES:
         if getattr(spec.workload, name):
             setattr(spec.workload, name, str(_whole(spec, getattr(spec.workload, name))))
+    resolve_seed(spec)
 
 
 def missing_files(spec: Spec) -> Iterator[str]:
-    """`key: what` where the declared folder of the weights is not there."""
+    """`key: what` where the declared folder of the weights, or of the seed, is not there."""
+    yield from missing_seed(spec)
     source = spec.model.source
     if source.kind is not SourceKind.folder or not source.path:
         return

@@ -10,6 +10,7 @@ from vibeserve.config.agent_rules import agent_problems
 from vibeserve.config.bounds import bound_problems
 from vibeserve.config.contract_rules import contract_problems
 from vibeserve.config.own_files import absent_files, goal_metrics, has_own_workload, workload_fault
+from vibeserve.config.seed_rules import seed_problems
 from vibeserve.config.unused import unused_values
 from vibeserve.config.words import suggest
 from vibeserve.config.workload_rules import PREDICTIONS, WORKLOADS, workload_problems
@@ -47,7 +48,7 @@ HARDWARE_KINDS = ("cpu", "cuda", "mps")
 DTYPES = ("float32", "bfloat16", "float16")
 POLICIES = ("greedy", "beam", "random")
 HOSTS = ("local", "ssh")
-SEEDS = ("scaffold",)
+SEEDS = ("scaffold", "artifact", "path", "git")
 REUSES = ("none", "prefix")
 LOADS = ("headline", "all")
 SOURCE_FIELDS: dict[SourceKind, tuple[str, ...]] = {
@@ -80,6 +81,7 @@ def _rules(spec: Spec) -> list[str]:
         *contract_problems(spec),
         *agent_problems(spec),
         *_baselines(spec),
+        *seed_problems(spec.seed),
         *unused_values(spec),
         *workload_fault(spec),
         *([] if spec.goals else ["goals: none is declared; the first one is the headline that the search improves"]),

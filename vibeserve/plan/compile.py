@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -24,6 +24,7 @@ from vibeserve.plan.nouns import DecodeFloor, Plan, PrefillFloor, Roof
 from vibeserve.plan.parallelism import choose_layout
 from vibeserve.plan.pins import refuse_wrong_pins
 from vibeserve.plan.placement import default_hosts, is_here, next_steps, obstacles_of
+from vibeserve.plan.seed import SEED_PLACES, with_seed
 from vibeserve.plan.sizes import with_sizes
 from vibeserve.plan.steps import plan_steps, scaled_schedule
 from vibeserve.sandbox import resolve_tier
@@ -33,6 +34,9 @@ from vibeserve.workloads import WORKLOAD_FILES
 
 UNHASHED = ("out_dir", "require_goal")
 """fields of the spec that change where a result goes or how a command exits, not the result"""
+
+HOST_PLACES = ("address", "python", "root", "ssh_config")
+"""of a host: how it is reached. What it is enters by the hardware's identity"""
 
 NO_CPUS: tuple[int, ...] = ()
 
@@ -57,6 +61,7 @@ def compile_plan(spec: Spec, *, facts: HardwareFacts, hosts: Sequence[HostOption
     ratios = ratio_bounds(resolved, ceilings)
     refuse_unreachable(resolved, ceilings, ratios, measured_slack=slack_of(floors.roof))
     schedule = scaled_schedule(SCHEDULES[resolved.budget.level], evaluation=resolved.evaluation)
+    resolved = with_seed(resolved)
     digests = input_digests(resolved, facts=here)
     steps = plan_steps(resolved, schedule)
     minutes = sum(step.minutes for step in steps)
@@ -106,11 +111,20 @@ def resolve(spec: Spec, *, here: HardwareFacts | None) -> tuple[Spec, tuple[int,
 
 def hashed_spec(spec: Spec) -> dict[str, Any]:
     """The part of the resolved spec that the plan's digest covers. Files enter by content, not by place."""
-    data: dict[str, Any] = to_data(spec)
-    data["target"] = {"name": spec.target.name}
-    for name in WORKLOAD_FILES:
-        data["workload"][name] = PurePath(getattr(spec.workload, name)).name
-    return {name: value for name, value in data.items() if name not in UNHASHED}
+    return hashed_data(to_data(spec))
+
+
+def hashed_data(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of a spec as data, as an artifact holds it."""
+    workload = dict(data["workload"])
+    workload |= {name: PurePath(workload[name]).name for name in WORKLOAD_FILES}
+    parts = {
+        "target": {"name": data["target"]["name"]},
+        "workload": workload,
+        "seed": {name: value for name, value in data["seed"].items() if name not in SEED_PLACES},
+        "host": {name: value for name, value in data["host"].items() if name not in HOST_PLACES},
+    }
+    return {name: value for name, value in {**data, **parts}.items() if name not in UNHASHED}
 
 
 def _refuse_threads(spec: Spec, facts: HardwareFacts) -> None:

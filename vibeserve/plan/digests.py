@@ -29,6 +29,7 @@ def input_digests(spec: Spec, *, facts: HardwareFacts | None) -> dict[str, str]:
         "model": model_digest(spec),
         "target": target_digest(spec),
         **({"recording": recording_digest(spec)} if spec.agents.recording else {}),
+        **({"seed": spec.seed.digest} if spec.seed.digest else {}),
         "hardware": digest_of(identity(facts) if facts else declared_identity(spec.hardware)),
     }
 

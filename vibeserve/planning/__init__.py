@@ -19,6 +19,7 @@ from vibeserve.planning.book import PlanningBook
 from vibeserve.planning.calibration import calibration_of, calibration_text, scored, scored_text
 from vibeserve.planning.constraints import Constraints
 from vibeserve.planning.digest import backlog_lines, item_line, note_lines
+from vibeserve.planning.inheriting import Inherited, inherit
 from vibeserve.planning.likeness import alike, assembly_key, keys_of, like_abandoned, likeness
 from vibeserve.planning.memory import NOTE, Memory, NoteChange, memory_of
 from vibeserve.planning.settling import settled
@@ -32,6 +33,7 @@ __all__ = [
     "Backlog",
     "Change",
     "Constraints",
+    "Inherited",
     "Item",
     "ItemState",
     "Memory",
@@ -43,6 +45,7 @@ __all__ = [
     "backlog_of",
     "calibration_of",
     "calibration_text",
+    "inherit",
     "item_line",
     "keys_of",
     "like_abandoned",

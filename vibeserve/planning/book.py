@@ -54,7 +54,7 @@ class PlanningBook:
             why=_one_line(proposal.hypothesis, MAX_WHY_CHARS), who=PLANNER if not item else FRAMEWORK, round=number,
             keys=keys, what_changed=_one_line(proposal.what_changed, MAX_WHY_CHARS),
         )  # fmt: skip
-        self._take(change)
+        self.take(change)
         return change.item
 
     def release(self, *, number: int, but: Item | None = None, beside: Iterable[int] = ()) -> None:
@@ -88,7 +88,7 @@ class PlanningBook:
     ) -> Item:  # fmt: skip
         """Move an item to another state."""
         last = item.last
-        return self._take(
+        return self.take(
             Change(
                 item=item.id, state=state, title=last.title, mechanism=last.mechanism,
                 why=_one_line(why, MAX_WHY_CHARS), who=who, round=round, what_changed=last.what_changed,
@@ -101,7 +101,7 @@ class PlanningBook:
         what_changed: str = "", request: int = 0,
     ) -> Item:  # fmt: skip
         """A new open item."""
-        return self._take(
+        return self.take(
             Change(
                 item=self.backlog.next_id(), state=ItemState.OPEN, title=_one_line(title, MAX_TITLE_CHARS),
                 mechanism=_one_line(mechanism, MAX_WHY_CHARS), why=_one_line(why, MAX_WHY_CHARS), who=who, round=round,
@@ -117,7 +117,8 @@ class PlanningBook:
         self._journal.append(NOTE, change)
         self.memory.take(change)
 
-    def _take(self, change: Change) -> Item:
+    def take(self, change: Change) -> Item:
+        """Journal a change, then count it."""
         self._journal.append(BACKLOG, change)
         return self.backlog.take(change)
 

@@ -18,7 +18,7 @@ from vibeserve.resolution import Resolved, load_rivals, resolve_baselines
 from vibeserve.rivals import Rival
 from vibeserve.roles.workbench import Workbench
 from vibeserve.service import candidate_launch
-from vibeserve.spec import ClockKind
+from vibeserve.spec import SEED_BASELINE, ClockKind
 
 BITS_DTYPE = {32: "f32", 16: "bf16"}
 PREDECESSOR = "predecessor"
@@ -99,6 +99,9 @@ def _installed(bench: Workbench, manifest: Manifest, *, is_required: bool) -> tu
         declared = bench.plan.spec.baseline.get(row.name)
         if declared is None:
             missing.append(f"{row.name}: the spec does not declare it")
+            continue
+        if row.name == SEED_BASELINE:
+            missing.append(f"{row.name}: the pinned engine is built by a run only")
             continue
         try:
             here = check_available(row.name, declared)

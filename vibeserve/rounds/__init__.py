@@ -5,6 +5,7 @@ from vibeserve.rounds.nouns import Checkpoint, RoundResult, Team
 from vibeserve.rounds.offering import (
     Prepared,
     commit,
+    commit_seed,
     count_lines,
     expected_factor,
     fresh_workspace,
@@ -22,6 +23,7 @@ __all__ = [
     "RoundResult",
     "Team",
     "commit",
+    "commit_seed",
     "count_lines",
     "expected_factor",
     "fresh_workspace",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vibeserve.agents import TUNING_CARD, Assembled, Implementation
 from vibeserve.agents.hygiene import remove_tree
+from vibeserve.core.documents import digest_tree
 from vibeserve.core.nouns import Candidate, Proposal
 from vibeserve.errors import RefusedError, ServerError, SpecError, VibeServeError
 from vibeserve.roles.evaluator import Entrant
@@ -16,6 +18,7 @@ from vibeserve.roles.judge import Screening
 from vibeserve.rounds.nouns import Checkpoint, Team, first_line
 from vibeserve.service import Server
 from vibeserve.skills import Skill, declared_parameters, pinned_values, resolve
+from vibeserve.skills.assembler import ASSEMBLY_PATH, SCAFFOLD_ORIGIN
 from vibeserve.workloads import Pool
 
 
@@ -72,6 +75,32 @@ def _refuse_moved_pins(team: Team, proposal: Proposal) -> None:
         raise SpecError("the proposal moves a pinned parameter", problems=moved)
 
 
+def commit_seed(team: Team, workspace: Path, *, name: str, origin: str) -> Checkpoint:
+    """Freeze round 0's workspace, whoever it comes from."""
+    offered = commit(team, workspace, name=name, proposal=None)
+    if origin == SCAFFOLD_ORIGIN:
+        return offered
+    assembled = assembled_of(workspace, known={skill.name for skill in team.skills if skill.card is not None})
+    team.clock.declare(name, factor=expected_factor(team.skills, assembled))
+    return replace(offered, candidate=replace(offered.candidate, origin=origin), assembled=assembled)
+
+
+def assembled_of(workspace: Path, *, known: Collection[str]) -> Assembled:
+    """What a workspace that was made elsewhere says that it is assembled from: edited where a file of it is not as it
+    was assembled, and without components where nothing says, or where one of them is not `known` here."""
+    try:
+        assembly = json.loads((workspace / ASSEMBLY_PATH).read_text(encoding="utf-8"))
+        rows = {row["path"]: row["digest"] for row in assembly["files"]}
+        components = tuple(sorted(row["name"] for row in assembly["components"]))
+        parameters = dict(assembly["parameters"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return Assembled(is_edited=True)  # somebody else's, or edited by an agent
+    if not set(components) <= set(known):
+        return Assembled(is_edited=True)
+    found = {path: digest for path, digest in digest_tree(workspace).items() if path != ASSEMBLY_PATH}
+    return Assembled(components=components, parameters=parameters, is_edited=rows != found)
+
+
 def commit(
     team: Team, workspace: Path, *, name: str, proposal: Proposal | None, before: Assembled | None = None
 ) -> Checkpoint:
@@ -93,7 +122,7 @@ def commit(
 def origin_of(proposal: Proposal | None) -> str:
     """Who is credited with an assembled candidate's gain."""
     if proposal is None:
-        return "scaffold"
+        return SCAFFOLD_ORIGIN
     return "tuning" if proposal.variants or proposal.card == TUNING_CARD else f"component:{proposal.card}"
 
 

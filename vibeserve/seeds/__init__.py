@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vibeserve.seeds.port import Seed, get_seed
+from vibeserve.seeds.port import Seed, get_seed, get_seeds
 from vibeserve.seeds.scaffold import ScaffoldSeed, scaffold_settings
 
-__all__ = ["ScaffoldSeed", "Seed", "get_seed", "scaffold_settings"]
+__all__ = ["ScaffoldSeed", "Seed", "get_seed", "get_seeds", "scaffold_settings"]

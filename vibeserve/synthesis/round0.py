@@ -4,16 +4,54 @@ from __future__ import annotations
 
 import secrets
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from vibeserve.benchmark import noise_floor, paired_log_ratios
 from vibeserve.core.nouns import Decision, Outcome, Round, Verdict
-from vibeserve.errors import RefusedError
+from vibeserve.errors import RefusedError, ServerError
+from vibeserve.journal import Journal
 from vibeserve.roles.evaluator import Entrant, Series
-from vibeserve.rounds import Checkpoint, RoundResult, Team, commit
+from vibeserve.rounds import Checkpoint, RoundResult, Team, commit_seed
 from vibeserve.rounds.profiling import profiled_checkpoint, with_profile
 from vibeserve.seeds import Seed
 from vibeserve.workloads import Pool
+
+SEEDED = "seeded"
+"""event of the journal: which of the seeds round 0 starts from, and why those before it were refused"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seeded:
+    """Document: the seed that passed."""
+
+    origin: str
+    position: int
+    """among those that there were; 0 = the declared one itself"""
+    refused: tuple[str, ...] = ()
+    """of each before it: its origin and why"""
+    schema_version: int = 1
+
+
+def first_that_passes(team: Team, seeds: Sequence[Seed], *, journal: Journal) -> RoundResult:
+    """Round 0 from the first of `seeds` that the gates let pass; where there are several, the journal says which.
+    RefusedError of the last one where none does."""
+    refused: list[str] = []
+    for position, seed in enumerate(seeds):
+        try:
+            result = baseline_round(team, seed=seed)
+        except (RefusedError, ServerError) as error:
+            text = f"{seed.origin}: {str(error).splitlines()[0]}"
+            if position == len(seeds) - 1:
+                raise
+            refused.append(text)
+            team.progress.event("synthesize", f"{text}; next, {seeds[position + 1].origin}")
+            continue
+        if len(seeds) > 1:
+            journal.append(SEEDED, Seeded(origin=seed.origin, position=position, refused=tuple(refused)))
+        return result
+    raise ValueError("a search needs a seed")
 
 
 def baseline_round(team: Team, *, seed: Seed) -> RoundResult:
@@ -22,7 +60,7 @@ def baseline_round(team: Team, *, seed: Seed) -> RoundResult:
     workspace = team.bench.run_dir / "workspaces" / "r00a1"
     shutil.rmtree(workspace, ignore_errors=True)
     seed.materialise(workspace)
-    offered = commit(team, workspace, name="r00a1", proposal=None)
+    offered = commit_seed(team, workspace, name="r00a1", origin=seed.origin)
     draw = secrets.randbits(31)
     screening = team.judge.screen(workspace, name="r00a1", seed=draw)
     if screening.server is None:

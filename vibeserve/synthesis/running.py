@@ -4,7 +4,8 @@ journal."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from vibeserve.agents import PlannerAgent
 from vibeserve.control import Phase, Steering
@@ -15,10 +16,11 @@ from vibeserve.policies.invariants import Held
 from vibeserve.rounds import Team
 from vibeserve.seeds import Seed
 from vibeserve.skills import TargetFacts, applicable
+from vibeserve.spec import SeedSearch
 from vibeserve.steered import look
 from vibeserve.synthesis.goals import why_goals_are_met
 from vibeserve.synthesis.moves import Mover
-from vibeserve.synthesis.round0 import baseline_round
+from vibeserve.synthesis.round0 import SEEDED, first_that_passes
 from vibeserve.synthesis.search import SEARCH_ENDED, Search, keep_round, restore
 
 SEED_DISCOUNT = 0.8
@@ -27,13 +29,14 @@ SEED_DISCOUNT = 0.8
 def synthesize(
     team: Team, *, seed: Seed, planner: PlannerAgent, facts: TargetFacts, journal: Journal, deadline_s: float,
     monotonic: Callable[[], float] = time.monotonic, steering: Steering | None = None,
+    fallbacks: Sequence[Seed] = (),
 ) -> Search:  # fmt: skip
     """Search until nothing promises a gain, patience or rounds are spent, or `deadline_s` (of `monotonic`) comes near.
 
     `steering` brings what people ask of the run; without one it comes from the folder beside the journal. Every
     finished round is in `journal`; started again, the search goes on after the last of them. A state that contradicts
-    itself ends it, with `fault` and the best checkpoint that there is. Raises RefusedError when the seed itself does
-    not pass the gates: then nothing can be compared with it.
+    itself ends it, with `fault` and the best checkpoint that there is. A seed that does not pass the gates is replaced
+    by the first of `fallbacks` that does. Raises RefusedError when none is left: then nothing can be compared.
     """
     search = restore(team, journal)
     if search.fault:
@@ -44,7 +47,8 @@ def synthesize(
         team.progress.event("synthesize", f"resumed after round {search.entries[-1].record.number}")
         steering.book.settle(search.entries[-1].record)  # where it was killed between the two
     if search.incumbent is None:
-        keep_round(team, search, journal, baseline_round(team, seed=seed))
+        keep_round(team, search, journal, first_that_passes(team, (seed, *fallbacks), journal=journal))
+    _leave_out_components(team, search)
     mover = Mover(team=team, search=search, journal=journal, planner=planner, facts=facts, steering=steering)
     loop = _Loop(mover, make_policy(team.bench.plan.spec.search), deadline_s=deadline_s, monotonic=monotonic)
     try:
@@ -137,11 +141,29 @@ class _Loop:
         return mover.steering.state.stopped or _why_stop(mover, remaining_s=remaining_s)
 
     def _why_content(self) -> str:
-        """Every goal is met, where that ends the search."""
+        """The seed is good as it is, or every goal is met, where that ends the search."""
         mover = self._mover
+        if why := _why_reused(mover):
+            return why
         if not mover.team.bench.plan.spec.search.stop_at_goal:
             return ""
         return why_goals_are_met(mover.team, mover.search)
+
+
+def _why_reused(mover: Mover) -> str:
+    """Why nothing is searched: the seed's own runtime passes, and that was all that was asked."""
+    seeded = mover.journal.last(SEEDED)
+    is_enough = mover.team.bench.plan.spec.seed.search is SeedSearch.if_refused
+    if not is_enough or seeded is None or seeded.data["position"] > 0:
+        return ""
+    return f"reused: {seeded.data['origin']} passes every gate as it is, so nothing is searched"
+
+
+def _leave_out_components(team: Team, search: Search) -> None:
+    """What no scaffold was the base of cannot be put together from components: they would replace it."""
+    first = search.entries[0].checkpoint
+    if first is not None and first.assembled.is_edited and not first.assembled.components:
+        team.skills = [replace(skill, card=None) for skill in team.skills]
 
 
 def _end_broken(mover: Mover, error: BrokenInvariantError) -> None:
