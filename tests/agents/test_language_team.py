@@ -14,7 +14,7 @@ from vibeserve.agents.language import Shelf
 from vibeserve.agents.ledger import Spend
 from vibeserve.agents.requests import AgentUsage
 from vibeserve.agents.sandboxed import ToolSandbox
-from vibeserve.agents.team import SPEND, AgentSetting, make_agents, make_backend, make_ledger, notes_only
+from vibeserve.agents.team import NOTES, SPEND, AgentSetting, make_agents, make_backend, make_ledger
 from vibeserve.config import compose_spec
 from vibeserve.core.paths import data_dir
 from vibeserve.errors import AgentCapError, SpecError
@@ -22,7 +22,7 @@ from vibeserve.hosts import LocalHost
 from vibeserve.journal import Journal
 from vibeserve.progress import QuietProgress
 from vibeserve.sandbox import Resources
-from vibeserve.skills import load_skills
+from vibeserve.skills import gathered, load_skills
 from vibeserve.spec import Tier
 
 SKILLS = load_skills(data_dir("skills"))
@@ -97,7 +97,7 @@ def test_what_an_earlier_process_spent_counts_against_the_caps(setting: Any) -> 
 
 
 def test_hidden_components_are_in_no_folder_that_agents_read(setting: Any, tmp_path: Path) -> None:
-    folder = notes_only(SKILLS, tmp_path / "notes")
+    folder = gathered(SKILLS, tmp_path / "notes", parts=NOTES)
     assert {path.parent.name for path in folder.glob("*/SKILL.md")} == {skill.name for skill in SKILLS}
     names = {path.relative_to(folder).parts[1] for path in folder.rglob("*") if path.is_file()}
     assert names <= {"SKILL.md", "references"}

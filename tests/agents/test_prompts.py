@@ -98,14 +98,20 @@ def contexts(plan: Plan, *, history: list[Round]) -> dict[str, dict[str, Any]]:
             "incumbent": incumbent, "history": briefs.history_brief(history), "tried": "",
             "analysis": briefs.analysis_brief(history), "min_effect": "2%", "pins": "none",
             **briefs.planning_brief(state), "profile": profile,
-            "skills": briefs.skills_brief(SKILLS, state=state, folder=Path("/skills")),
+            "skills": briefs.skills_brief(
+                SKILLS, facts=state.facts, folder=Path("/skills"),
+                bottleneck=briefs.planning_bottleneck(state, plan=plan),
+            ),
         },
         "implementer": {
             "proposal": briefs.proposal_brief(proposal()), "attempt": 2 if history else 1, "incumbent": incumbent,
             "has_tree": True, "is_assembled": False, "profile": short,
             "history": briefs.history_brief(history[-4:]), "tried": "/run/tried: r01a1.diff",
             "refusals": briefs.refusals_brief(refusals if history else []),
-            "skills": briefs.skills_brief(SKILLS, state=None, folder=Path("/skills")),
+            "skills": briefs.skills_brief(
+                SKILLS, facts=state.facts, folder=Path("/skills"), named=proposal().skills,
+                bottleneck=briefs.proposed_bottleneck(proposal()),
+            ),
         },
         "judge": {
             "proposal": briefs.proposal_brief(proposal()), "checks": "scan, build, start, probe, accuracy",

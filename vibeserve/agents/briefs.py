@@ -16,7 +16,7 @@ from vibeserve.plan import Plan
 from vibeserve.planning import backlog_lines, calibration_of, calibration_text, note_lines
 from vibeserve.profiles import Profile, profile_lines
 from vibeserve.prompts import beginning, quoted
-from vibeserve.skills import Skill, applicable
+from vibeserve.skills import Bottleneck, Skill, TargetFacts, applicable, route
 from vibeserve.spec import Goal
 
 TOLD_FLAGS = (
@@ -32,7 +32,8 @@ MAX_ANALYSIS_CHARS = 1300
 MAX_PROFILE_CHARS, MAX_ACTIVATION_CHARS = 760, 160
 NUM_PROFILE_ROWS, NUM_PROFILE_ROWS_SHORT = 5, 3
 """for who plans, and for who writes the code"""
-MAX_SKILLS_TOLD = 30
+NUM_SKILLS_TOLD = 10
+NUM_SPANS_ASKED = 2
 MAX_SKILL_CHARS = 110
 IMPORTABLE = (
     "the standard library", "torch", "numpy", "safetensors", "tokenizers", "gguf", "jinja2", "uvicorn", "starlette",
@@ -287,19 +288,35 @@ def refusals_brief(refusals: Sequence[Refusal]) -> list[str]:
     ]
 
 
-def skills_brief(skills: Sequence[Skill], *, state: PlanningState | None, folder: Path) -> dict[str, Any]:
-    """An index to open the rest from. With `state`, components that do not apply to the target are left out."""
-    rows = []
-    for skill in skills[:MAX_SKILLS_TOLD]:
-        why_not = applicable(skill.card, facts=state.facts) if state and skill.card else None
-        if why_not is None:
-            rows.append(f"{skill.name}: {_first_words(skill.description)}{_card_text(skill)}")
-    return {"rows": rows, "folder": str(folder)}
+def planning_bottleneck(state: PlanningState, *, plan: Plan) -> Bottleneck:
+    """What the next round is about, as far as the measurements tell."""
+    spec = plan.spec
+    metric = spec.goals[0].metric if spec.goals else ""
+    largest = sorted(state.spans, key=lambda span: -state.spans[span])[:NUM_SPANS_ASKED]
+    return Bottleneck(text=" ".join([metric, spec.workload.kind, *largest]), spans=state.spans)
 
 
-def _card_text(skill: Skill) -> str:
+def proposed_bottleneck(proposal: Proposal) -> Bottleneck:
+    """What an implementer has to know about."""
+    return Bottleneck(text=" ".join([proposal.title, proposal.hypothesis, proposal.mechanism]))
+
+
+def skills_brief(
+    skills: Sequence[Skill], *, facts: TargetFacts, bottleneck: Bottleneck, folder: Path, named: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A short index to open the rest from: those of `named`, then the best matches, then the other names. What is
+    foreign to the target is in neither; of a component that does not apply the note alone is told."""
+    found = [row.skill for row in route(skills, facts=facts, bottleneck=bottleneck)]
+    found.sort(key=lambda skill: skill.name not in named)
+    first, others = found[:NUM_SKILLS_TOLD], found[NUM_SKILLS_TOLD:]
+    rows = [f"{skill.name}: {_first_words(skill.description)}{_card_text(skill, facts)}" for skill in first]
+    names = sorted(f"{skill.name}{'*' if _card_text(skill, facts) else ''}" for skill in others)
+    return {"rows": rows, "others": ", ".join(names), "folder": str(folder)}
+
+
+def _card_text(skill: Skill, facts: TargetFacts) -> str:
     card = skill.card
-    if card is None:
+    if card is None or applicable(card, facts=facts) is not None:
         return ""
     extends = f", extends {', '.join(card.extends)}" if card.extends else ""
     return f" [component: {', '.join(card.relieves)} x{card.expected_factor:g}{extends}]"

@@ -4,7 +4,7 @@ patience with a model's API, caps, records, and nothing asked twice."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -65,6 +65,8 @@ class AgentCaller:
     remaining_s: Callable[[], float]
     """what is left of the search's time"""
     sleep: Callable[[float], None] = time.sleep
+    finished: Callable[[str, Sequence[Turn]], None] = lambda key, turns: None
+    """is told the transcript of every call, by its key"""
     _turns: list[Turn] = field(default_factory=list)
 
     def ask(
@@ -96,6 +98,7 @@ class AgentCaller:
             return self._answer(request, digest=digest, restart=restart, settle=settle)
         finally:
             write_document(folder / TRANSCRIPT, Transcript(key=key, turns=tuple(self._turns)))
+            self.finished(key, self._turns)
 
     def kept(self, key: str, *, prompt_digest: str) -> Answer | None:
         """The answer to the same prompt that an earlier process of this run got."""

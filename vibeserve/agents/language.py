@@ -24,7 +24,7 @@ from vibeserve.core.nouns import Proposal, Refusal
 from vibeserve.errors import RefusedError
 from vibeserve.plan import Plan
 from vibeserve.prompts import fitted, quoted
-from vibeserve.skills import Skill, assemble
+from vibeserve.skills import Skill, assemble, target_facts
 
 MAX_PATCH_CHARS = 2600
 IGNORED = shutil.ignore_patterns("build", "__pycache__", ".pytest_cache")
@@ -94,7 +94,10 @@ class LanguagePlanner(LanguageRole):
                 "profile": briefs.profile_brief(state.profile, max_rows=briefs.NUM_PROFILE_ROWS),
                 "tried": briefs.tried_brief(state.tried),
                 "analysis": briefs.analysis_brief(state.records),
-                "skills": briefs.skills_brief(self.shelf.skills, state=state, folder=self.shelf.folder),
+                "skills": briefs.skills_brief(
+                    self.shelf.skills, facts=state.facts, folder=self.shelf.folder,
+                    bottleneck=briefs.planning_bottleneck(state, plan=self.plan),
+                ),
                 "min_effect": f"{state.min_effect:.0%}",
                 "pins": ", ".join(f"{name}={value}" for name, value in state.pins.items()) or "none",
             },
@@ -145,7 +148,10 @@ class LanguageImplementer(LanguageRole):
                 "history": briefs.history_brief(given.records[-4:]), "tried": briefs.tried_brief(given.tried),
                 "refusals": briefs.refusals_brief(given.refusals),
                 "profile": briefs.profile_brief(given.profile, max_rows=briefs.NUM_PROFILE_ROWS_SHORT),
-                "skills": briefs.skills_brief(self.shelf.skills, state=None, folder=self.shelf.folder),
+                "skills": briefs.skills_brief(
+                    self.shelf.skills, facts=target_facts(self.plan.spec, cpu_flags=None), folder=self.shelf.folder,
+                    bottleneck=briefs.proposed_bottleneck(proposal), named=proposal.skills,
+                ),
             },
         )  # fmt: skip
         if key not in self._settled:

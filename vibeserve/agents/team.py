@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from vibeserve.agents import opened
 from vibeserve.agents.ledger import Cap, Ledger, Spend
+from vibeserve.agents.opened import Opened, opened_in
 from vibeserve.agents.port import Agents, EvaluatorAgent, ImplementerAgent, JudgeAgent, PlannerAgent
 from vibeserve.agents.prices import load_prices
-from vibeserve.agents.requests import AgentBackend
+from vibeserve.agents.requests import AgentBackend, Turn
 from vibeserve.agents.sandboxed import ToolSandbox
 from vibeserve.core.documents import from_data
 from vibeserve.errors import SpecError
 from vibeserve.journal import Journal
 from vibeserve.plan import Plan
 from vibeserve.progress import Progress
-from vibeserve.skills import Skill
+from vibeserve.skills import Skill, gathered
 from vibeserve.spec import MODEL_FREE, ROLES, Budget, RoleAgent, Search, resolve_role
 from vibeserve.spec import Agents as Declared
 
@@ -124,7 +126,9 @@ def _language_roles(
     spec = setting.plan.spec
     has_components = spec.skills.components
     ledger = make_ledger(spec.agents, budget=spec.budget, journal=setting.journal)
-    folder = setting.skills_dir if has_components else notes_only(skills, setting.folder / "skills_notes")
+    is_whole = has_components and not spec.skills.path and not spec.skills.exclude
+    parts = () if has_components else NOTES
+    folder = setting.skills_dir if is_whole else gathered(skills, setting.folder / "skills_notes", parts=parts)
     shelf = Shelf(skills=skills, folder=folder, has_components=has_components)
     roles: dict[str, dict[str, Any]] = {}
     for role in asked:
@@ -132,12 +136,19 @@ def _language_roles(
         caller = AgentCaller(
             agent=agent, backend=make_backend(agent, setting, ledger=ledger, shelf=shelf), ledger=ledger,
             folder=setting.folder / "agents", progress=setting.progress, remaining_s=setting.remaining_s,
+            finished=partial(_keep_opened, setting.journal, {skill.name for skill in skills}),
         )  # fmt: skip
         roles[role] = {
             "caller": caller, "plan": setting.plan, "shelf": shelf, "model_dir": setting.model_dir,
             "machine": setting.machine, "calibrated": setting.calibrated,
         }  # fmt: skip
     return roles
+
+
+def _keep_opened(journal: Journal, names: Collection[str], key: str, turns: Sequence[Turn]) -> None:
+    found = opened_in(turns, names=names)
+    if found:
+        journal.append(opened.EVENT, Opened(key=key, skills=found))
 
 
 def make_backend(agent: RoleAgent, setting: AgentSetting, *, ledger: Ledger, shelf: Shelf) -> AgentBackend:
@@ -164,20 +175,3 @@ def make_backend(agent: RoleAgent, setting: AgentSetting, *, ledger: Ledger, she
             tell=lambda text: setting.progress.event("inbox", text), aside=setting.aside,
         )  # fmt: skip
     raise SpecError(f"agents.{agent.role}.backend: unknown back end '{agent.backend}'")
-
-
-def notes_only(skills: Sequence[Skill], folder: Path) -> Path:
-    """A copy of the library that holds knowledge and no component."""
-    draft = folder.with_name(f".{folder.name}.draft")
-    shutil.rmtree(draft, ignore_errors=True)
-    for skill in skills:
-        for name in NOTES:
-            source, target = skill.path / name, draft / skill.name / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target)
-            elif source.is_file():
-                shutil.copyfile(source, target)
-    shutil.rmtree(folder, ignore_errors=True)
-    draft.rename(folder)
-    return folder

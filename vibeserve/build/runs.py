@@ -31,7 +31,7 @@ from vibeserve.roles.judge import Judge
 from vibeserve.roles.workbench import Workbench
 from vibeserve.rounds import Team
 from vibeserve.service.launch import thread_environment
-from vibeserve.skills import Skill, assemble, load_scaffold, load_skills, resolve
+from vibeserve.skills import Skill, assemble, load_scaffold, resolve, target_skills
 from vibeserve.spec import Spec
 from vibeserve.weights import ModelDir, materialise
 
@@ -73,7 +73,7 @@ class Run:
         return CheckpointStore(self.folder / "checkpoints.git")
 
     def skills(self) -> list[Skill]:
-        return load_skills(data_dir("skills"))
+        return target_skills(self.plan.spec)
 
     def assemble(self, components: Sequence[str], parameters: Mapping[str, Any], folder: Path) -> None:
         """Write to `folder` what these components are assembled to. SpecError where they cannot be."""

@@ -22,7 +22,7 @@ from vibeserve.config.host_options import configured_hosts
 from vibeserve.config.targets import project_root
 from vibeserve.contract import absent_text
 from vibeserve.core.manifest import BaselineValue, GoalResult, Intervention, Manifest, Selection
-from vibeserve.core.paths import data_dir, lease_dir
+from vibeserve.core.paths import lease_dir
 from vibeserve.core.storage import refuse_full_disk
 from vibeserve.errors import GoalMissedError, InfraError, RefusedError
 from vibeserve.hardware import HardwareFacts, probe
@@ -33,7 +33,7 @@ from vibeserve.plan import Plan, compile_plan, refuse_obstacles
 from vibeserve.plan.unmeasured import compile_unmeasured
 from vibeserve.planning import calibration_text
 from vibeserve.progress import Progress
-from vibeserve.skills import load_skills
+from vibeserve.skills import target_skills
 from vibeserve.spec import ROLES, Spec, resolve_role
 
 
@@ -83,7 +83,7 @@ def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSu
         progress.event("plan", text)
     refuse_short_budget(plan)
     refuse_changed_artifact(plan.spec)
-    load_skills(data_dir("skills"))  # a library that is not valid ends the run here, before anything is spent
+    target_skills(spec)  # a library that is not valid ends the run here, before anything is spent
     folder = run_folder(project, plan)
     lease = DeviceLease(devices_of(plan.spec.hardware, facts), root=lease_dir(), run=run_id_of(plan), progress=progress)
     refuse_full_disk(project)

@@ -21,6 +21,7 @@ VERBS: tuple[tuple[str, str, str], ...] = (
     ("report", "vibeserve.report.commands:main", "write report.html of an artifact anew, or print its verdict"),
     ("compare", "vibeserve.comparison.commands:main", "artifacts side by side, each beside its own baselines"),
     ("audit", "vibeserve.cli.auditing:main", "try the gates: the exploit suite, or one runtime's folder"),
+    ("skills", "vibeserve.cli.skill_library:main", "notes and components: list, check, route, extend, export, ablate"),
     ("peers", "vibeserve.baselines.cli:main", "peers to compare with: list them, install one"),
 )
 """(verb, `module:function` with `function(argv: list[str]) -> int`, summary)"""

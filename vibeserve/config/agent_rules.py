@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from vibeserve.config.words import suggest
+from vibeserve.skills import skill_problems
 from vibeserve.spec import COMMAND_WORDS, ROLES, Agents, Command, Spec, resolve_role
 
 APIS = ("auto", "responses", "chat")
@@ -17,7 +18,7 @@ _BRACED = re.compile(r"\{([a-z_]+)\}")
 
 def agent_problems(spec: Spec) -> list[str]:
     """One line for each, starting with its key."""
-    return [*_backends(spec), *_command(spec.agents), *_limits(spec.agents), *_together(spec)]
+    return [*_backends(spec), *_command(spec.agents), *_limits(spec.agents), *_together(spec), *skill_problems(spec)]
 
 
 def _backends(spec: Spec) -> Iterator[str]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from vibeserve.core.digests import framework_digest
 from vibeserve.core.documents import digest_file, digest_of, digest_tree, to_data
-from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
 from vibeserve.hardware import HardwareFacts, identity
 from vibeserve.modalities.sources import contract_files, target_folders
+from vibeserve.skills import library_digest
 from vibeserve.spec import Hardware, SourceKind, Spec
 from vibeserve.workloads import WORKLOAD_FILES
 
@@ -24,7 +24,7 @@ def input_digests(spec: Spec, *, facts: HardwareFacts | None) -> dict[str, str]:
     the hardware is what is declared of it."""
     return {
         "framework": framework_digest(),
-        "skills": digest_of(digest_tree(data_dir("skills"))),
+        "skills": library_digest(spec),
         "lock": digest_of(dict(_installed())),
         "model": model_digest(spec),
         "target": target_digest(spec),

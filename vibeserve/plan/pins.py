@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vibeserve.config.words import suggest
-from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
 from vibeserve.hardware import HardwareFacts
 from vibeserve.modalities import target_folders
-from vibeserve.skills import Parameter, applicable, compose_scaffold, load_skills, target_facts
+from vibeserve.skills import Parameter, applicable, compose_scaffold, target_facts, target_skills
 from vibeserve.spec import Spec
 
 
@@ -45,7 +44,7 @@ def _declarations(spec: Spec, *, facts: HardwareFacts) -> dict[str, list[_Declar
     for name, parameter in _scaffold_parameters(spec).items():
         found.setdefault(name, []).append(_Declaration(owner="scaffold", parameter=parameter, why_not=None))
     target = target_facts(spec, cpu_flags=facts.cpu_flags)
-    for card in (skill.card for skill in load_skills(data_dir("skills")) if skill.card is not None):
+    for card in (skill.card for skill in target_skills(spec) if skill.card is not None):
         for name, parameter in card.parameters.items():
             why_not = applicable(card, facts=target)
             found.setdefault(name, []).append(_Declaration(owner=card.name, parameter=parameter, why_not=why_not))

@@ -111,11 +111,11 @@ def parse_card(data: Any, *, name: str) -> tuple[Card | None, list[str]]:
         return None, ["must be a mapping"]
     problems = unknown_keys(data, Card, "")
     problems += [f"{key}: is required" for key in ("schema_version", "name", "files") if key not in data]
-    conditions, nested = _parse_conditions(data.get("conditions", {}))
+    conditions, nested = parse_conditions(data.get("conditions", {}))
     parameters, more = parse_parameters(data.get("parameters", {}))
     problems += nested + more
     list_keys = ("seams", "extends", "conflicts", "relieves")
-    lists: dict[str, Any] = {key: _strings(data, key, problems) for key in list_keys}
+    lists: dict[str, Any] = {key: string_list(data, key, problems) for key in list_keys}
     scalars = _scalars(data, problems)
     files = data.get("files", {})
     if not (isinstance(files, dict) and files and all(isinstance(x, str) for pair in files.items() for x in pair)):
@@ -173,11 +173,12 @@ def _parse_parameter(data: Any) -> tuple[Parameter | None, list[str]]:
     return parameter, problems
 
 
-def _parse_conditions(data: Any) -> tuple[Conditions, list[str]]:
+def parse_conditions(data: Any) -> tuple[Conditions, list[str]]:
+    """Conditions from parsed YAML, and all problems."""
     if not isinstance(data, dict):
         return Conditions(), ["conditions: must be a mapping"]
     problems = unknown_keys(data, Conditions, "conditions.")
-    lists = {item.name: _strings(data, item.name, problems, prefix="conditions.") for item in fields(Conditions)}
+    lists = {item.name: string_list(data, item.name, problems, prefix="conditions.") for item in fields(Conditions)}
     problems += [
         f"conditions.precision: {value!r} is unknown; valid: {', '.join(PRECISIONS)}"
         for value in lists["precision"]
@@ -186,7 +187,8 @@ def _parse_conditions(data: Any) -> tuple[Conditions, list[str]]:
     return Conditions(**lists), problems
 
 
-def _strings(data: Mapping[str, Any], key: str, problems: list[str], *, prefix: str = "") -> tuple[str, ...]:
+def string_list(data: Mapping[str, Any], key: str, problems: list[str], *, prefix: str = "") -> tuple[str, ...]:
+    """The strings at `key`; what is no list of strings is one more of `problems`."""
     value = data.get(key, [])
     if not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
         problems.append(f"{prefix}{key}: must be a list of strings")

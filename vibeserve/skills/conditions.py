@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from vibeserve.skills.card import Card
+from vibeserve.skills.card import Card, Conditions
 from vibeserve.spec import Spec
 
 
@@ -17,7 +17,8 @@ class TargetFacts:
     modality: str
     hardware: str
     """cpu, cuda, mps"""
-    cpu_flags: frozenset[str]
+    cpu_flags: frozenset[str] | None
+    """None: not known, so no condition on them is held against a component"""
     precision: str
     """same_bytes or any: the table of the headline"""
     reuse: str
@@ -30,14 +31,14 @@ class TargetFacts:
     """`search.allow_unproven`"""
 
 
-def target_facts(spec: Spec, *, cpu_flags: Collection[str]) -> TargetFacts:
-    """Facts of a composed spec on a machine with `cpu_flags`."""
+def target_facts(spec: Spec, *, cpu_flags: Collection[str] | None) -> TargetFacts:
+    """Facts of a composed spec on a machine with `cpu_flags`; None where the machine is not known."""
     headline = spec.workload.loads.get(spec.workload.headline_load)
     return TargetFacts(
         architecture=spec.model.architecture,
         modality=spec.model.modality.value,
         hardware=spec.hardware.kind,
-        cpu_flags=frozenset(cpu_flags),
+        cpu_flags=None if cpu_flags is None else frozenset(cpu_flags),
         precision=spec.evaluation.precision.value,
         reuse=spec.workload.reuse,
         prediction=(headline.prediction if headline else "") or spec.workload.prediction,
@@ -48,7 +49,16 @@ def target_facts(spec: Spec, *, cpu_flags: Collection[str]) -> TargetFacts:
 
 def applicable(card: Card, *, facts: TargetFacts) -> str | None:
     """None where the component applies, else why it does not."""
-    conditions = card.conditions
+    reason = unmet(card.conditions, facts=facts)
+    if reason is not None:
+        return reason
+    if card.status == "unproven" and not facts.allow_unproven:
+        return "it has not run on such hardware yet (status unproven); search.allow_unproven=true admits it"
+    return None
+
+
+def unmet(conditions: Conditions, *, facts: TargetFacts) -> str | None:
+    """None where the conditions hold, else the first that does not."""
     for label, wanted, actual in (
         ("architecture", conditions.architectures, facts.architecture),
         ("modality", conditions.modalities, facts.modality),
@@ -60,8 +70,8 @@ def applicable(card: Card, *, facts: TargetFacts) -> str | None:
     ):
         if wanted and actual not in wanted:
             return f"{label} '{actual}' is not one of {', '.join(wanted)}"
-    if card.status == "unproven" and not facts.allow_unproven:
-        return "it has not run on such hardware yet (status unproven); search.allow_unproven=true admits it"
+    if facts.cpu_flags is None:
+        return None
     missing = [flag for flag in conditions.cpu_flags_all if flag not in facts.cpu_flags]
     if missing:
         return f"the CPU lacks {', '.join(missing)}"

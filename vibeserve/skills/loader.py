@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,13 @@ from typing import Any
 from vibeserve.core.documents import digest_of, digest_tree
 from vibeserve.errors import SpecError
 from vibeserve.skills.card import Card, Parameter, parse_card, parse_parameters
+from vibeserve.skills.knowledge import APPLIES_FILE, Applies, parse_applies
 
 NAME_PATTERN = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 MAX_NAME_CHARS = 64
 MAX_DESCRIPTION_CHARS = 1024
 MAX_BODY_LINES = 500
+MAX_COMPATIBILITY_CHARS = 500
 FRONT_MATTER_KEYS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 """limits and keys of the Agent Skills format"""
 
@@ -32,6 +34,8 @@ class Skill:
     digest: str
     """over every file of the folder"""
     card: Card | None = None
+    applies: Applies | None = None
+    """None for a note without `applies.yaml`: it is routed by its description, and by its card where it has one"""
 
 
 SCAFFOLD_FILE = "scaffold.yaml"
@@ -54,15 +58,23 @@ class Scaffold:
     """modules that the target's folder has to bring"""
 
 
-def load_skills(root: Path) -> list[Skill]:
-    """Every skill under `root`, sorted by name. Raises SpecError with all problems of all skills."""
+def load_skills(root: Path, *more: Path) -> list[Skill]:
+    """Every skill under `root` and further folders, sorted by name.
+
+    Raises SpecError with all problems of all skills; two of one name are a problem, none hides the other.
+    """
     skills: list[Skill] = []
     problems: list[str] = []
-    for path in sorted(root.glob("*/SKILL.md")):
-        try:
-            skills.append(load_skill(path.parent))
-        except SpecError as error:
-            problems += error.problems
+    for folder in (root, *more):
+        found = sorted(folder.glob("*/SKILL.md"))
+        if not found and folder in more:
+            problems.append(f"{folder}: holds no skill, which is a folder NAME with a SKILL.md")
+        for path in found:
+            try:
+                skills.append(load_skill(path.parent))
+            except SpecError as error:
+                problems += error.problems
+    problems += _doubled(skills)
     names = {skill.name for skill in skills if skill.card is not None}
     for skill in skills:
         if skill.card is not None:
@@ -74,8 +86,20 @@ def load_skills(root: Path) -> list[Skill]:
                     if other not in names and not problems
                 ]
     if problems:
-        raise SpecError("the skills library is not valid", problems=problems)
-    return skills
+        hint = "vibeserve skills check"
+        raise SpecError("the skills library is not valid", problems=problems, hint=hint)
+    return sorted(skills, key=lambda skill: skill.name)
+
+
+def _doubled(skills: Sequence[Skill]) -> list[str]:
+    places: dict[str, list[Path]] = {}
+    for skill in skills:
+        places.setdefault(skill.name, []).append(skill.path)
+    return [
+        f"skill '{name}' is there more than once: {', '.join(map(str, paths))}; rename one, folder and front matter"
+        for name, paths in places.items()
+        if len(paths) > 1
+    ]
 
 
 def load_skill(folder: Path) -> Skill:
@@ -86,7 +110,7 @@ def load_skill(folder: Path) -> Skill:
     card: Card | None = None
     card_path = folder / "component.yaml"
     if card_path.is_file():
-        card, found = parse_card(_read_yaml(card_path), name=folder.name)
+        card, found = parse_card(read_yaml(card_path), name=folder.name)
         problems += [f"{card_path}: {problem}" for problem in found]
         if card is not None:
             problems += [
@@ -94,6 +118,10 @@ def load_skill(folder: Path) -> Skill:
                 for source in card.files
                 if not (folder / source).is_file()
             ]
+    applies: Applies | None = None
+    if (folder / APPLIES_FILE).is_file():
+        applies, found = parse_applies(read_yaml(folder / APPLIES_FILE))
+        problems += [f"{folder / APPLIES_FILE}: {problem}" for problem in found]
     if problems:
         raise SpecError(f"skill '{folder.name}' is not valid", problems=problems)
     return Skill(
@@ -102,6 +130,7 @@ def load_skill(folder: Path) -> Skill:
         path=folder,
         digest=digest_of(digest_tree(folder, ignore=IGNORED_NAMES)),
         card=card,
+        applies=applies,
     )
 
 
@@ -123,7 +152,7 @@ def load_scaffold(folder: Path) -> Scaffold:
 def read_scaffold_file(folder: Path) -> dict[str, Any]:
     """Checked content of the `scaffold.yaml` in `folder`, every key there; a layer may do without. Raises SpecError."""
     path = folder / SCAFFOLD_FILE
-    data = _read_yaml(path) if path.is_file() else {}
+    data = read_yaml(path) if path.is_file() else {}
     if not isinstance(data, dict):
         raise SpecError(f"scaffold '{folder}' is not valid", problems=[f"{path}: must be a mapping"])
     _, problems = parse_parameters(data.get("parameters", {}))
@@ -166,12 +195,25 @@ def _skill_problems(front: Mapping[str, Any], body: str, folder: Path) -> list[s
         problems.append(f"name: '{name}' differs from the folder's name '{folder.name}'")
     if len(description) > MAX_DESCRIPTION_CHARS:
         problems.append(f"description: {len(description)} characters; at most {MAX_DESCRIPTION_CHARS}")
+    problems += _optional_problems(front)
     if len(body.splitlines()) >= MAX_BODY_LINES:
         problems.append(f"body: {len(body.splitlines())} lines; below {MAX_BODY_LINES}, put the rest into references/")
     return problems
 
 
-def _read_yaml(path: Path) -> Any:
+def _optional_problems(front: Mapping[str, Any]) -> list[str]:
+    """Of the keys that a skill may do without."""
+    problems = []
+    compatibility, metadata = front.get("compatibility", ""), front.get("metadata", {})
+    if not isinstance(compatibility, str) or len(compatibility) > MAX_COMPATIBILITY_CHARS:
+        problems.append(f"compatibility: must be text of at most {MAX_COMPATIBILITY_CHARS} characters")
+    if not (isinstance(metadata, dict) and all(isinstance(text, str) for pair in metadata.items() for text in pair)):
+        problems.append("metadata: must map strings to strings")
+    return problems
+
+
+def read_yaml(path: Path) -> Any:
+    """Parsed YAML of a file. SpecError where it is none."""
     import yaml
 
     try:

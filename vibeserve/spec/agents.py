@@ -104,6 +104,10 @@ class Agents:
 class Skills:
     components: bool = True
     """false: agents see the skills' notes and no component; nothing can be assembled"""
+    path: list[str] = field(default_factory=list)
+    """further folders of skills: paths from the target's folder, or package:NAME, an entry point of an installed one"""
+    exclude: list[str] = field(default_factory=list)
+    """skills that this target does without, and with them what extends them"""
 
 
 @dataclass(frozen=True, kw_only=True)
