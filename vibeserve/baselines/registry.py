@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vibeserve.baselines.moonshine import MOONSHINE_PEERS
 from vibeserve.baselines.own_environment import LlamaCppPeer, VllmPeer
 from vibeserve.baselines.port import Peer
 from vibeserve.baselines.scaffold import ScaffoldPeer
@@ -29,6 +30,7 @@ PEERS: dict[str, Peer] = {
         VllmPeer(),
         LlamaCppPeer(),
         ScaffoldPeer(),
+        *MOONSHINE_PEERS,
     )
 }
 
@@ -44,8 +46,6 @@ NO_LAUNCHER: dict[str, str] = {
     "transformers_llguidance": "transformers with llguidance masks",
     "reference": "the reference as upstream runs it",
     "reference_tuned": "the reference compiled, in bf16, guidance in one batch",
-    "moonshine_full": "everything encoded again for every chunk",
-    "moonshine_window": "the sliding window encoded again for every chunk",
     "moonshine_voice": "Moonshine's own library",
     "faster_whisper": "faster-whisper with Whisper tiny.en",
 }

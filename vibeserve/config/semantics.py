@@ -15,7 +15,7 @@ from vibeserve.config.words import suggest
 from vibeserve.config.workload_rules import PREDICTIONS, WORKLOADS, workload_problems
 from vibeserve.spec import BACKENDS, ROLES, BaselineClass, Goal, Load, Model, SourceKind, Spec, Tier
 
-LAUNCHED = ("transformers", "transformers_cb", "vllm", "llama_cpp", "scaffold")
+LAUNCHED = ("transformers", "transformers_cb", "vllm", "llama_cpp", "scaffold", "moonshine_full", "moonshine_window")
 DECLARED_ONLY = (
     "sglang",
     "mlx_lm",
@@ -27,8 +27,6 @@ DECLARED_ONLY = (
     "transformers_llguidance",
     "reference",
     "reference_tuned",
-    "moonshine_full",
-    "moonshine_window",
     "moonshine_voice",
     "vllm_moonshine",
     "faster_whisper",

@@ -5,6 +5,7 @@
 - Time to final: from the client's word that nothing follows to the final transcript.
 - Real-time sessions: seconds of audio, per second, whose transcript came before the next chunk was due. A server that
   falls behind holds none of it.
+- Partial throughput: transcripts that came per second. It tells servers apart that are too slow for their load.
 - A chunk belongs to the window in which its transcript came. What a failed recording left unanswered is infinitely
   late.
 """
@@ -24,6 +25,7 @@ MEASURED: tuple[Metric, ...] = (
     *(METRICS[f"time_to_partial_p{percent}"] for percent in MIN_SAMPLES),
     *(Metric(name=f"time_to_final_p{percent}", unit="s", direction=Direction.MIN) for percent in MIN_SAMPLES),
     METRICS["realtime_sessions"],
+    Metric(name="partial_throughput", unit="partials/s", direction=Direction.MAX),
     METRICS["goodput"],
 )
 """goodput is speech's own: a recording counts where every chunk met the SLO's time to the first output"""
@@ -50,7 +52,7 @@ def measure_speech(
 ) -> dict[str, float]:
     """`MEASURED` and diagnostics over the union of disjoint windows.
 
-    Always there: realtime_sessions, goodput, num_chunks, num_late_chunks. With enough samples:
+    Always there: realtime_sessions, partial_throughput, goodput, num_chunks, num_late_chunks. With enough samples:
     time_to_{partial,final}_{p50,p99}. mean_partial_{first,last}_5s: of the first and the last 5 s of longer recordings.
     """
     answered = [(record, list(answers_of(record))) for record in records]
@@ -65,6 +67,7 @@ def measure_speech(
     ]  # fmt: skip
     metrics = {
         "realtime_sessions": sum(answer.chunk_ms for answer in in_time) / 1000 / duration_s,
+        "partial_throughput": _num_transcripts(records, windows) / duration_s,
         "goodput": len(met) / duration_s,
         "num_chunks": float(len(chunks)),
         "num_late_chunks": float(len(chunks) - len(in_time)),
@@ -75,6 +78,11 @@ def measure_speech(
             if value is not None:
                 metrics[f"{name}_p{percent}"] = value
     return metrics | dict(_edges(answered, windows))
+
+
+def _num_transcripts(records: Sequence[SpeechRecord], windows: Sequence[Window]) -> int:
+    """That came, partial or final, whatever they answer."""
+    return sum(_any_holds(windows, at_s) for record in records for at_s, _ in record.marks)
 
 
 def answers_of(record: SpeechRecord) -> Iterator[Answer]:
