@@ -145,6 +145,23 @@ class SendError(Exception):
     """
 
 
+class Socket(Protocol):
+    """The client's end of a WebSocket that `Session.connect` opened."""
+
+    async def send(self, text: str) -> float:
+        """Send one text message; returns the seconds at which it was handed over. SendError once it is closed."""
+        ...
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Return when `holds()` does; it is asked again after every message. SendError where the connection ends
+        before."""
+        ...
+
+    def close(self) -> None:
+        """Say goodbye. `send` of a workload does so when it has all that it wants."""
+        ...
+
+
 class Session(Protocol):
     """The client's side of one load, inside the load generator; every `send` has its own.
 
@@ -169,6 +186,11 @@ class Session(Protocol):
     async def post(self, path: str, body: Any, *, on_line: Callable[[float, bytes], None] | None = None) -> Response:
         """POST `body` as JSON. With `on_line` every line of the body is handed over as it comes, with the seconds at
         which it was read, and the answer's `body` is empty. Raises SendError for a status other than 200."""
+        ...
+
+    async def connect(self, path: str, *, on_message: Callable[[float, str], None]) -> Socket:
+        """Open a WebSocket. Every text message is handed over as it comes, with the seconds at which it was read.
+        Raises SendError where the server opens none."""
         ...
 
 

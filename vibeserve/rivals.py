@@ -40,8 +40,9 @@ class Rival:
 
 
 def screened_by(spec: Spec, metrics: Mapping[str, Metric]) -> Metric:
-    """The rate that tells slow baselines from fast ones: the headline metric, or request_throughput where that is no
-    rate, since a median latency says little about a server that is too slow for the load."""
+    """The rate that tells slow baselines from fast ones: the headline metric, or where that is no rate
+    partial_throughput (speech) or request_throughput, since a median latency says little about a server that is too
+    slow for the load."""
     headline = metrics[spec.goals[0].metric] if spec.goals else metrics["request_throughput"]
     is_rate = headline.unit.endswith("/s") and headline.direction is Direction.MAX
-    return headline if is_rate else metrics["request_throughput"]
+    return headline if is_rate else metrics.get("partial_throughput") or metrics["request_throughput"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vibeserve.baselines.library_servers import LOOKUP_NGRAM, LOOKUP_TOKENS, GeneratePeer, OpenVinoPeer
+from vibeserve.baselines.moonshine import MOONSHINE_PEERS
 from vibeserve.baselines.own_environment import NGRAM, LlamaCppPeer, VllmPeer
 from vibeserve.baselines.port import Peer
 from vibeserve.baselines.scaffold import ScaffoldPeer
@@ -44,6 +45,7 @@ PEERS: dict[str, Peer] = {
             needs=("llguidance",),
         ),
         ScaffoldPeer(),
+        *MOONSHINE_PEERS,
     )
 }
 
@@ -55,8 +57,6 @@ NO_LAUNCHER: dict[str, str] = {
     "transformers_prefix": "batched transformers over a copied prefix cache",
     "reference": "the reference as upstream runs it",
     "reference_tuned": "the reference compiled, in bf16, guidance in one batch",
-    "moonshine_full": "everything encoded again for every chunk",
-    "moonshine_window": "the sliding window encoded again for every chunk",
     "moonshine_voice": "Moonshine's own library",
     "faster_whisper": "faster-whisper with Whisper tiny.en",
 }

@@ -20,6 +20,7 @@ from vibeserve.client.records import record_data, to_json
 from vibeserve.contract import CUT, Record, Request, Response, SendError, Workload
 from vibeserve.modalities import Bundle
 from vibeserve.modalities.folder import blame
+from vibeserve.modalities.websocket import SocketExchange
 
 GRACE_S = 2.0
 """for a `send` to return what it has, once its request was ended; afterwards it is cancelled"""
@@ -42,7 +43,7 @@ class RequestSession:
         self._endpoint = endpoint
         self._url = urlsplit(endpoint.base_url)
         self._now_s = now_s
-        self._open: set[Exchange] = set()
+        self._open: set[Exchange | SocketExchange] = set()
         self.sent_s: float | None = None
         """start of the first exchange"""
         self.end_s: float | None = None
@@ -94,6 +95,35 @@ class RequestSession:
             on_line(exchange.end_s, exchange.body)
         return Response(status=exchange.status, body=b"", end_s=exchange.end_s)
 
+    async def connect(self, path: str, *, on_message: Callable[[float, str], None]) -> SocketExchange:
+        """See `contract.Session`. Open until it is closed, lost, or the load ends."""
+        if self.ended_by:
+            await asyncio.sleep(0)
+            raise SendError(self.ended_by)
+        if self.sent_s is None:
+            self.sent_s = self._now_s()
+        host, port = self._url.hostname or "127.0.0.1", self._url.port or 80
+        prefix = self._url.path.rstrip("/").removesuffix("/v1")
+        socket = SocketExchange(
+            host=self._url.netloc, path=f"{prefix}/{path.lstrip('/')}", now_s=self._now_s, on_message=on_message
+        )
+        self._open.add(socket)
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: socket, host, port)
+            await socket.opened()
+        except OSError as error:
+            socket.fail(SendError(f"connect: {error}"))
+        if socket.error is not None:
+            raise socket.error
+        return socket
+
+    def land(self) -> None:
+        """`send` has returned: what it left open is closed, and the last message's time is the request's end."""
+        for socket in [each for each in self._open if isinstance(each, SocketExchange)]:
+            self._open.discard(socket)
+            socket.close()
+            self.end_s = socket.end_s or self._now_s()
+
     def end(self, reason: str) -> None:
         """Fail what is in flight, and whatever would follow."""
         self.ended_by = self.ended_by or reason
@@ -132,6 +162,7 @@ class Flight:
         with _Caught(self):
             self.record = await workload.send(self.session, self.request)
         self._timer.cancel()
+        self.session.land()
         self.is_landed = True
 
     def end(self, reason: str) -> None:

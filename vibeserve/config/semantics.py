@@ -26,6 +26,8 @@ LAUNCHED = (
     "transformers_prompt_lookup",
     "transformers_llguidance",
     "scaffold",
+    "moonshine_full",
+    "moonshine_window",
 )
 DECLARED_ONLY = (
     "sglang",
@@ -34,8 +36,6 @@ DECLARED_ONLY = (
     "transformers_prefix",
     "reference",
     "reference_tuned",
-    "moonshine_full",
-    "moonshine_window",
     "moonshine_voice",
     "vllm_moonshine",
     "faster_whisper",

@@ -16,7 +16,10 @@ from vibeserve.weights import files_of
 FILES = ("reference", "workload", "check", "faults")
 """of a target folder, with `.py`; each replaces the built-in one of the model's modality"""
 
-BUILT_IN: dict[Modality, str] = {Modality.text: "vibeserve.modalities.text"}
+BUILT_IN: dict[Modality, str] = {
+    Modality.text: "vibeserve.modalities.text",
+    Modality.speech: "vibeserve.modalities.speech",
+}
 """modality -> package that holds its four modules, and its probes as `PROBES` where it has some of its own"""
 
 TARGET_FILE = "target.yaml"

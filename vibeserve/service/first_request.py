@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vibeserve.contract import Pool, Request, Response, SendError
+from vibeserve.contract import Pool, Request, Response, SendError, Socket
 
 if TYPE_CHECKING:
     from vibeserve.modalities import Bundle
@@ -64,4 +64,9 @@ class _Posted:
         if self.found is None:
             self.found = FirstRequest(path=f"/{path.lstrip('/')}", body=json.dumps(body))
         await asyncio.sleep(0)  # a `send` that only ever tries again must not keep the loop to itself
+        raise SendError("nothing is sent yet")
+
+    async def connect(self, path: str, *, on_message: Callable[[float, str], None]) -> Socket:
+        """No post: a server that is spoken to over a WebSocket is ready when it says so."""
+        await asyncio.sleep(0)
         raise SendError("nothing is sent yet")

@@ -10,6 +10,8 @@ SEAMS = (
     "weights",
     "linear",
     "attention",
+    "encoder",
+    "decoder",
     "model",
     "kv_cache",
     "scheduler",

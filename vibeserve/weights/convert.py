@@ -37,6 +37,12 @@ def main() -> int:
 
 
 def _load(job: dict[str, Any], *, destination: Path) -> tuple[Any, Any]:
+    if job["kind"] == "seeded" and job["modality"] == "speech":
+        from vibeserve.weights.seeded_speech import build_seeded_speech
+
+        return build_seeded_speech(
+            architecture=job["architecture"], seed=int(job["seed"]), config=job["config"], encoder=job["speech_encoder"]
+        )
     if job["kind"] == "seeded":
         return build_seeded(
             architecture=job["architecture"], seed=int(job["seed"]), config=job["config"], is_causal=job["is_causal"]

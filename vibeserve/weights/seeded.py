@@ -78,10 +78,11 @@ def build_seeded(
         options = {"tie_word_embeddings": False, **options}
     model_config = AutoConfig.for_model(architecture, **options)
     model = _make(model_config, seed=seed, is_causal=is_causal)
-    _initialise(model, readable=_readable_ids(tokenizer) if is_causal and tokenizer else [], seed=seed)
+    _initialise(model, readable=readable_ids(tokenizer) if is_causal and tokenizer else [], seed=seed)
     if tokenizer is None:
         return model, None
-    return model, _wrap(tokenizer, max_tokens=int(getattr(model_config, "max_position_embeddings", None) or 2048))
+    max_tokens = int(getattr(model_config, "max_position_embeddings", None) or 2048)
+    return model, wrap_tokenizer(tokenizer, max_tokens=max_tokens)
 
 
 def _known_config(architecture: str) -> dict[str, Any]:
@@ -140,7 +141,7 @@ def train_tokenizer(vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def _wrap(tokenizer: Tokenizer, *, max_tokens: int) -> Any:
+def wrap_tokenizer(tokenizer: Tokenizer, *, max_tokens: int) -> Any:
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token="<|im_start|>",
@@ -153,7 +154,7 @@ def _wrap(tokenizer: Tokenizer, *, max_tokens: int) -> Any:
     )
 
 
-def _readable_ids(tokenizer: Tokenizer) -> list[int]:
+def readable_ids(tokenizer: Tokenizer) -> list[int]:
     """Tokens of at least two printable ASCII characters: greedy text is then valid UTF-8 at every step."""
     first = len(SPECIAL_TOKENS) + 256
     decoded = ((token, tokenizer.decode([token])) for token in range(first, tokenizer.get_vocab_size()))
@@ -174,7 +175,7 @@ def _initialise(model: Any, *, readable: list[int], seed: int) -> None:
             scale = 1.0 if is_embedding else _gain(name, num_layers=num_layers) / math.sqrt(parameter.shape[-1])
             parameter.copy_(_normal(name, parameter.shape, generator=generator) * scale)
     if readable:
-        _set_readout(model.get_output_embeddings().weight, readable=readable, generator=generator)
+        set_readout(model.get_output_embeddings().weight, readable=readable, generator=generator)
     for parameter in model.parameters():
         parameter.copy_(parameter.to(torch.bfloat16).to(torch.float32))
 
@@ -207,7 +208,7 @@ def _step_biases(shape: torch.Size, *, generator: torch.Generator) -> torch.Tens
     return steps + torch.log(-torch.expm1(-steps))
 
 
-def _set_readout(weight: torch.Tensor, *, readable: list[int], generator: torch.Generator) -> None:
+def set_readout(weight: torch.Tensor, *, readable: list[int], generator: torch.Generator) -> None:
     """Full rows for hidden_size / 2 readable tokens, a faint background for the rest."""
     hidden_size = weight.shape[1]
     weight.copy_(torch.randn(weight.shape, generator=generator) * (BACKGROUND * READOUT_NORM / math.sqrt(hidden_size)))

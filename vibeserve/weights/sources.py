@@ -52,6 +52,8 @@ def _seeded_job(model: Model) -> dict[str, Any]:
         "kind": "seeded",
         "architecture": model.architecture,
         "is_causal": model.modality is Modality.text,
+        "modality": model.modality.value,
+        "speech_encoder": to_data(model.speech_encoder),
         "seed": model.source.seed,
         "config": to_data(model.source.config),
     }
