@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from vibeserve.baselines.own_environment import LlamaCppPeer, VllmPeer
 from vibeserve.baselines.port import Peer
 from vibeserve.baselines.scaffold import ScaffoldPeer
+from vibeserve.baselines.transformers_prefix import TransformersPrefixPeer
 from vibeserve.baselines.transformers_serve import TransformersPeer
 from vibeserve.errors import MissingBaselineError, SpecError
 from vibeserve.spec import Baseline, BaselineClass
@@ -26,6 +27,7 @@ PEERS: dict[str, Peer] = {
             baseline_class=BaselineClass.competent,
             continuous_batching=True,
         ),
+        TransformersPrefixPeer(),
         VllmPeer(),
         LlamaCppPeer(),
         ScaffoldPeer(),
@@ -40,7 +42,6 @@ NO_LAUNCHER: dict[str, str] = {
     "vllm_draft": "vLLM with a draft model",
     "vllm_moonshine": "vLLM with the Moonshine plug-in",
     "transformers_prompt_lookup": "transformers with prompt lookup",
-    "transformers_prefix": "batched transformers over a copied prefix cache",
     "transformers_llguidance": "transformers with llguidance masks",
     "reference": "the reference as upstream runs it",
     "reference_tuned": "the reference compiled, in bf16, guidance in one batch",

@@ -15,7 +15,7 @@ from vibeserve.config.words import suggest
 from vibeserve.config.workload_rules import PREDICTIONS, WORKLOADS, workload_problems
 from vibeserve.spec import BACKENDS, ROLES, BaselineClass, Goal, Load, Model, SourceKind, Spec, Tier
 
-LAUNCHED = ("transformers", "transformers_cb", "vllm", "llama_cpp", "scaffold")
+LAUNCHED = ("transformers", "transformers_cb", "transformers_prefix", "vllm", "llama_cpp", "scaffold")
 DECLARED_ONLY = (
     "sglang",
     "mlx_lm",
@@ -23,7 +23,6 @@ DECLARED_ONLY = (
     "vllm_ngram",
     "vllm_draft",
     "transformers_prompt_lookup",
-    "transformers_prefix",
     "transformers_llguidance",
     "reference",
     "reference_tuned",

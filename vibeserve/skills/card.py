@@ -10,6 +10,7 @@ SEAMS = (
     "weights",
     "linear",
     "attention",
+    "recurrence",
     "model",
     "kv_cache",
     "scheduler",
