@@ -39,7 +39,7 @@ def scan(
 
 def _chunked(x: Tensor, size: int) -> Tensor:
     """[num_rows, heads, ..] -> [num_chunks, heads, size, ..]."""
-    return x.unflatten(0, (-1, size)).transpose(1, 2).contiguous()
+    return torch.unflatten(x, 0, (-1, size)).transpose(1, 2).contiguous()
 
 
 def _scan_chunks(state: Tensor, query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ def _scan_chunks(state: Tensor, query: Tensor, key: Tensor, value: Tensor, decay
     sides = torch.cat((beta.unsqueeze(-1) * value, total.exp().unsqueeze(-1) * weighted), dim=-1)
     # the diagonal is taken as 1 and what is above it is not read
     solved = torch.linalg.solve_triangular(system, sides, upper=False, unitriangular=True)
-    changes, reads = solved.split([value.shape[-1], key.shape[-1]], dim=-1)
+    changes, reads = solved.split_with_sizes([value.shape[-1], key.shape[-1]], dim=-1)
     inside = (query @ key.mT) * fading
     entering = total.exp().unsqueeze(-1) * query
     leaving = ((total[..., -1:] - total).exp().unsqueeze(-1) * key).mT

@@ -67,7 +67,8 @@ class Attention:
             if piece.stop > first_position + 1:
                 part.masked_fill_(torch.arange(piece.start, piece.stop) > seen, float("-inf"))
             scores.append(part)
-        weights = torch.cat(scores, dim=-1).softmax(-1).split([piece.stop - piece.start for piece in pieces], dim=-1)
+        sizes = [piece.stop - piece.start for piece in pieces]
+        weights = torch.cat(scores, dim=-1).softmax(-1).split_with_sizes(sizes, dim=-1)
         attended = sum(weight @ piece.values(layer) for weight, piece in zip(weights, pieces, strict=True))
         assert isinstance(attended, Tensor)
         return self._ungrouped(attended, num_rows=len(query))
@@ -95,12 +96,13 @@ class Attention:
 
     def _grouped(self, query: Tensor) -> Tensor:
         """[num_rows, num_heads, head_dim] -> [num_kv_heads, num_groups * num_rows, head_dim], scaled."""
-        grouped = query.unflatten(1, (self.num_kv_heads, self.num_groups)).permute(1, 2, 0, 3)
-        return grouped.flatten(1, 2) * self.scale
+        grouped = torch.unflatten(query, 1, (self.num_kv_heads, self.num_groups)).permute(1, 2, 0, 3)
+        scaled: Tensor = grouped.flatten(1, 2) * self.scale
+        return scaled
 
     def _ungrouped(self, x: Tensor, *, num_rows: int) -> Tensor:
         """[num_kv_heads, num_groups * num_rows, size] -> [num_rows, num_heads, size]."""
-        return x.unflatten(1, (self.num_groups, num_rows)).permute(2, 0, 1, 3).flatten(1, 2)
+        return torch.unflatten(x, 1, (self.num_groups, num_rows)).permute(2, 0, 1, 3).flatten(1, 2)
 
     def _spread(self, x: Tensor) -> Tensor:
         """Keys or values [num_kv_heads, ..] for every head."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .interfaces import Segment
-from .prefix_pool import Extent
+from .prefix_pool import Extent, ancestry
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,7 @@ class Views:
 
 def pieces_of(extent: Extent, stop: int) -> Iterable[Piece]:
     """The first `stop` tokens of the sequence that ends in `extent`, last piece first."""
-    here: Extent | None = extent
-    while here is not None:
+    for here in ancestry(extent):
         if stop > here.start:
             yield Piece(here, here.start, stop)
-        here, stop = here.parent, here.start
+        stop = here.start

@@ -69,9 +69,9 @@ def test_one_that_comes_later_cuts_the_prompt_that_runs(scheduler: Scheduler, to
 def test_the_second_user_of_a_prefix_leaves_the_snapshot_for_the_third(
     scheduler: Scheduler, tokenizer: Tokenizer
 ) -> None:
-    scheduler.max_prefill_tokens, scheduler.snapshot_tokens = 99, 3
+    scheduler.max_prefill_tokens, scheduler.snapshot_tokens, scheduler.min_shared_tokens = 99, 4, 3
     for name, own, expected in (
-        ("a", 8, [(0, 3), (3, 6)]), ("b", 9, [(3, 4), (7, 2)]), ("c", 10, [(7, 2)]),
+        ("a", 8, [(0, 4), (4, 4), (8, 1)]), ("b", 9, [(4, 3), (7, 2)]), ("c", 10, [(7, 2)]),
     ):  # fmt: skip
         item = prompt(tokenizer, own, own, name=name)
         scheduler.add(item)

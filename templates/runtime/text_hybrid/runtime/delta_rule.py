@@ -35,13 +35,13 @@ def split_heads(convolved: Tensor, config: HybridConfig) -> tuple[Tensor, Tensor
     Each key head serves as many value heads in a row as there are more of these.
     """
     key_dim = config.linear_key_dim
-    query, key, value = convolved.split([key_dim, key_dim, config.linear_value_dim], dim=-1)
-    query, key = (x.unflatten(-1, (config.linear_num_key_heads, -1)) for x in (query, key))
+    query, key, value = convolved.split_with_sizes([key_dim, key_dim, config.linear_value_dim], dim=-1)
+    query, key = (torch.unflatten(x, -1, (config.linear_num_key_heads, -1)) for x in (query, key))
     query, key = unit(query) * config.linear_key_head_dim**-0.5, unit(key)
     num_served = config.linear_num_value_heads // config.linear_num_key_heads
     if num_served > 1:
         query, key = (x.repeat_interleave(num_served, dim=-2) for x in (query, key))
-    return query, key, value.unflatten(-1, (config.linear_num_value_heads, -1))
+    return query, key, torch.unflatten(value, -1, (config.linear_num_value_heads, -1))
 
 
 def unit(x: Tensor) -> Tensor:

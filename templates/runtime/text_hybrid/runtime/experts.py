@@ -33,7 +33,7 @@ class Experts:
         if self.is_normalised:
             weights = weights / weights.sum(-1, keepdim=True)
         output = self.shared.forward(x) * gate
-        for number in chosen.unique().tolist():
+        for number in sorted({number for row in chosen.tolist() for number in row}):
             rows, places = torch.where(chosen == number)
             output.index_add_(0, rows, self.experts[number].forward(x[rows]) * weights[rows, places].unsqueeze(-1))
         return output

@@ -155,10 +155,10 @@ def _qwen_delta_net(config: HybridConfig, weights: Weights, prefix: str) -> Delt
     """Its fused rows come key head after key head: query, key, then values and gates of the value heads it serves."""
     num_served = config.linear_num_value_heads // config.linear_num_key_heads
     key_dim, value_dim = config.linear_key_head_dim, config.linear_value_head_dim * num_served
-    fused = weights[f"{prefix}in_proj_qkvz.weight"].unflatten(0, (config.linear_num_key_heads, -1))
-    parts = [part.flatten(0, 1) for part in fused.split([key_dim, key_dim, value_dim, value_dim], dim=1)]
-    steps = weights[f"{prefix}in_proj_ba.weight"].unflatten(0, (config.linear_num_key_heads, -1))
-    parts += [part.flatten(0, 1) for part in steps.split([num_served, num_served], dim=1)]
+    fused = torch.unflatten(weights[f"{prefix}in_proj_qkvz.weight"], 0, (config.linear_num_key_heads, -1))
+    parts = [part.flatten(0, 1) for part in fused.split_with_sizes([key_dim, key_dim, value_dim, value_dim], dim=1)]
+    steps = torch.unflatten(weights[f"{prefix}in_proj_ba.weight"], 0, (config.linear_num_key_heads, -1))
+    parts += [part.flatten(0, 1) for part in steps.split_with_sizes([num_served, num_served], dim=1)]
     return DeltaNetWeights(
         projection=torch.cat(parts),
         kernel=weights[f"{prefix}conv1d.weight"].squeeze(1).T.float().contiguous(),
@@ -171,7 +171,7 @@ def _qwen_delta_net(config: HybridConfig, weights: Weights, prefix: str) -> Delt
 
 def _qwen_attention(config: HybridConfig, weights: Weights, prefix: str) -> AttentionWeights:
     """Its query rows come head after head: the query, then its gate."""
-    queries = weights[f"{prefix}q_proj.weight"].unflatten(0, (config.num_heads, 2, config.head_dim))
+    queries = torch.unflatten(weights[f"{prefix}q_proj.weight"], 0, (config.num_heads, 2, config.head_dim))
     parts = [queries[:, 0].flatten(0, 1), queries[:, 1].flatten(0, 1)]
     parts += [weights[f"{prefix}{name}_proj.weight"] for name in "kv"]
     return AttentionWeights(

@@ -44,7 +44,7 @@ class DeltaNet:
         with spans.forward.linear:
             projected = self.projection(x)
         sizes = [config.conv_dim, config.linear_value_dim, num_heads, num_heads]
-        mixed, gate, beta, steps = projected.split(sizes, dim=-1)
+        mixed, gate, beta, steps = projected.split_with_sizes(sizes, dim=-1)
         beta = beta.sigmoid() * config.max_beta
         decay = functional.softplus(steps + self.weights.step_bias) * -self.rate
         with spans.forward.attention:
@@ -77,10 +77,10 @@ class FullAttention:
         with spans.forward.linear:
             projected = self.projection(x)
         gate_dim = query_dim if weights.is_gated else 0
-        query, gate, key, value = projected.split([query_dim, gate_dim, key_dim, key_dim], dim=-1)
+        query, gate, key, value = projected.split_with_sizes([query_dim, gate_dim, key_dim, key_dim], dim=-1)
         query = self._normed(query, weights.query_norm, num_heads=config.num_heads)
         key = self._normed(key, weights.key_norm, num_heads=config.num_kv_heads)
-        value = value.unflatten(-1, (config.num_kv_heads, config.head_dim))
+        value = torch.unflatten(value, -1, (config.num_kv_heads, config.head_dim))
         with spans.forward.attention:
             attended = self.attention(query, key, value, layer=self.index, batch=batch, kv_cache=kv_cache)
         if weights.is_gated:
@@ -91,7 +91,7 @@ class FullAttention:
     def _normed(self, x: Tensor, weight: Tensor, *, num_heads: int) -> Tensor:
         """[num_rows, num_heads * head_dim] -> [num_rows, num_heads, head_dim]; the weight's size says what is normed
         together: one head or all of them."""
-        normed = rms_norm(x.unflatten(-1, (-1, len(weight))), weight, self.config.rms_norm_eps)
+        normed = rms_norm(torch.unflatten(x, -1, (-1, len(weight))), weight, self.config.rms_norm_eps)
         return normed.reshape(len(x), num_heads, self.config.head_dim)
 
 

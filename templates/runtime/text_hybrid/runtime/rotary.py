@@ -23,5 +23,5 @@ class Rotary:
         if not self.size:
             return x
         cos, sin = self.cos[positions].unsqueeze(1), self.sin[positions].unsqueeze(1)
-        low, high, rest = x.split([self.size // 2, self.size // 2, x.shape[-1] - self.size], dim=-1)
+        low, high, rest = x.split_with_sizes([self.size // 2, self.size // 2, x.shape[-1] - self.size], dim=-1)
         return torch.cat((low * cos - high * sin, high * cos + low * sin, rest), dim=-1)
