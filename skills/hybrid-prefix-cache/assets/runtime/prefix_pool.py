@@ -90,7 +90,7 @@ class PrefixPool:
         siblings = self._roots if extent.parent is None else extent.parent.children
         siblings.append(extent)
         self.num_bytes += extent.capacity * self.token_bytes
-        self.touch(extent)
+        self.mark_used(extent)
 
     def keep(self, extent: Extent, place: int, snapshot: Snapshot) -> None:
         """Add a snapshot. Its bytes were made room for."""
@@ -98,7 +98,7 @@ class PrefixPool:
             self.num_bytes += self.snapshot_bytes
         extent.snapshots[place] = snapshot
 
-    def touch(self, extent: Extent | None) -> None:
+    def mark_used(self, extent: Extent | None) -> None:
         """Mark the extent and all before it as just used."""
         self._clock += 1
         while extent is not None:

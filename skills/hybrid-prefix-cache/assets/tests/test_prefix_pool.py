@@ -60,7 +60,7 @@ def test_what_was_used_longest_ago_goes_first_and_parents_after_their_children(p
     child = add(pool, [2] * 20, 40, parent=root, start=20)
     late = add(pool, [3] * 20, 20)
     assert pool.num_bytes == 900
-    pool.touch(child)
+    pool.mark_used(child)
     assert pool.make_room(200)
     assert pool.match([3] * 21).extent is None
     assert pool.match([1] * 20 + [2] * 21).extent is child
