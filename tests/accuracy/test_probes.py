@@ -76,7 +76,7 @@ def failed(report: ProbeReport) -> dict[str, str]:
 
 def test_text_brings_its_own_probes(tiny_model_dir: Path) -> None:
     assert suite_of(bundle_of(tiny_model_dir)) is PROBES
-    assert len(PROBES.checks) == 34
+    assert len(PROBES.checks) == 35
 
 
 def test_every_declared_probe_exists() -> None:

@@ -22,7 +22,13 @@ MAX_TOKENS = 9
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("transformers", "f32"), ("transformers_cb", "f32"), ("transformers_cb", "bf16"), ("scaffold", "")],
+    [
+        ("transformers", "f32"),
+        ("transformers_cb", "f32"),
+        ("transformers_cb", "bf16"),
+        ("transformers_prefix", "f32"),
+        ("scaffold", ""),
+    ],
 )
 def test_a_peer_serves_replies_of_exactly_the_asked_length(
     name: str, dtype: str, tiny_model_dir: Path, tmp_path: Path

@@ -65,6 +65,7 @@ def test_classes_and_precisions_of_the_peers() -> None:
     assert {name: (peer.baseline_class.value, peer.precision.value) for name, peer in PEERS.items()} == {
         "transformers": ("naive", "same_bytes"),
         "transformers_cb": ("competent", "same_bytes"),
+        "transformers_prefix": ("competent", "same_bytes"),
         "vllm": ("competent", "same_bytes"),
         "vllm_ngram": ("competent", "same_bytes"),
         "llama_cpp": ("competent", "any"),

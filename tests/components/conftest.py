@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 
 from vibeserve.core.paths import data_dir
-from vibeserve.skills import Skill, assemble, load_skills, resolve
+from vibeserve.skills import Skill, assemble, compose_scaffold, load_skills, resolve, write_scaffold
 from vibeserve.skills.resolve import card_of
+from vibeserve.spec import Model, ModelSource
 
 BuiltWorkspace = Callable[..., Path]
+HYBRID = Model(
+    id="tiny_olmo_hybrid", architecture="olmo_hybrid", source=ModelSource(config={
+        "hidden_size": 64, "vocab_size": 1024, "intermediate_size": 128, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "max_position_embeddings": 512, "num_hidden_layers": 2,
+        "layer_types": ["linear_attention", "full_attention"],
+    }),
+)  # fmt: skip
+
+
+def model_of(skills: list[Skill], names: Iterable[str]) -> Model:
+    """A small model that all of the components apply to."""
+    architectures = [card_of(skill).conditions.architectures for skill in resolve(names, skills)]
+    is_llama = all(not each or "llama" in each for each in architectures)
+    return Model(architecture="llama") if is_llama else HYBRID
 
 
 @pytest.fixture(scope="session")
@@ -29,11 +45,12 @@ def built_workspace(shipped_skills: list[Skill], tmp_path_factory: pytest.TempPa
     def build(*names: str) -> Path:
         if names not in built:
             workspace = tmp_path_factory.mktemp("components") / "workspace"
+            composition = compose_scaffold(model_of(shipped_skills, names))
+            scaffold = write_scaffold(composition, workspace.with_name("scaffold"))
             components = resolve(names, shipped_skills)
             # what is for a GPU runs the same code here
             has_device = any("device" in card_of(skill).parameters for skill in components)
-            settings = {"device": "cpu"} if has_device else {}
-            assemble(data_dir("templates") / "runtime/text", components, settings, workspace)
+            assemble(scaffold, components, {"device": "cpu"} if has_device else {}, workspace)
             finished = subprocess.run(
                 [sys.executable, "-m", "runtime.build"], cwd=workspace, capture_output=True, text=True, check=False
             )
@@ -42,3 +59,18 @@ def built_workspace(shipped_skills: list[Skill], tmp_path_factory: pytest.TempPa
         return built[names]
 
     return build
+
+
+@pytest.fixture(scope="session")
+def model_dir_for(shipped_skills: list[Skill], tiny_model_dir: Path) -> Callable[..., Path]:
+    """`model_dir_for(*component names)`: folder of a small model that they run."""
+
+    def find(*names: str) -> Path:
+        model = model_of(shipped_skills, names)
+        if model.architecture == "llama":
+            return tiny_model_dir
+        from vibeserve.weights import materialise
+
+        return materialise(model, cache=Path(tempfile.gettempdir()) / "vibeserve-tests").path
+
+    return find

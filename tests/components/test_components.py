@@ -17,6 +17,7 @@ from vibeserve.skills.resolve import card_of
 COMPONENTS = sorted(path.parent.name for path in data_dir("skills").glob("*/component.yaml"))
 EVERYTHING_NATIVE = ("batched-sampling", "continuous-batching", "native-forward", "predicted-outputs")
 STOCK_PARTS = ("chunked-prefill", "packed-linears")
+HYBRID = ("batched-delta-rule", "hybrid-prefix-cache")
 EIGHT_BITS = ("continuous-batching", "int8-groupwise-linears", "native-forward")
 ON_A_DEVICE = ("batched-sampling", "cuda-graph-decode", "cuda-paged-kv")
 
@@ -32,9 +33,9 @@ def run_tests(workspace: Path, model_dir: Path, *selection: str) -> None:
     assert finished.returncode == 0, finished.stdout[-4000:]
 
 
-@pytest.mark.parametrize("names", [EVERYTHING_NATIVE, STOCK_PARTS, EIGHT_BITS], ids="+".join)
-def test_an_assembly_passes_its_own_tests(built_workspace, tiny_model_dir: Path, names: tuple[str, ...]) -> None:
-    run_tests(built_workspace(*names), tiny_model_dir, "tests")
+@pytest.mark.parametrize("names", [EVERYTHING_NATIVE, STOCK_PARTS, EIGHT_BITS, HYBRID], ids="+".join)
+def test_an_assembly_passes_its_own_tests(built_workspace, model_dir_for, names: tuple[str, ...]) -> None:
+    run_tests(built_workspace(*names), model_dir_for(*names), "tests")
 
 
 @pytest.mark.slow
@@ -44,8 +45,8 @@ def test_what_is_for_a_gpu_passes_its_own_tests_on_a_cpu(built_workspace, tiny_m
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_a_component_alone_passes_the_tests(built_workspace, tiny_model_dir: Path, name: str) -> None:
-    run_tests(built_workspace(name), tiny_model_dir, "tests")
+def test_a_component_alone_passes_the_tests(built_workspace, model_dir_for, name: str) -> None:
+    run_tests(built_workspace(name), model_dir_for(name), "tests")
 
 
 @pytest.mark.parametrize("name", COMPONENTS)

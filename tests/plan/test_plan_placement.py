@@ -155,10 +155,10 @@ def test_an_engine_that_the_scaffold_needs_is_planned_for_and_refused_as_a_spec(
 
 
 def test_both_kinds_of_obstacle_are_told_and_the_hardware_decides() -> None:
-    plan = plan_of(target(OLMO, workload=shared()))
+    plan = plan_of(target(replace(OLMO, architecture="mamba2"), workload=shared()))
     kinds = [obstacle.kind for obstacle in plan.obstacles]
     assert (kinds[0], set(kinds[1:])) == ("host", {"scaffold"})
-    with pytest.raises(InfraError, match="the scaffold of architecture 'olmo_hybrid' wraps transformers"):
+    with pytest.raises(InfraError, match="the scaffold of architecture 'mamba2' wraps transformers"):
         refuse_obstacles(plan)
 
 

@@ -36,7 +36,7 @@ def written(composition: Composition, tmp_path: Path) -> Path:
 def test_a_known_architecture_has_the_shipped_scaffold_itself(tmp_path: Path) -> None:
     composition = compose_scaffold(LLAMA)
     assert composition.layers == (RUNTIME / "text",)
-    assert composition.seams == SEAMS
+    assert composition.seams == tuple(seam for seam in SEAMS if seam != "recurrence")
     assert composition.engines == ()
     assert written(composition, tmp_path) == RUNTIME / "text"
     assert not (tmp_path / "scaffold").exists()
@@ -46,7 +46,7 @@ def test_another_architecture_is_wrapped(tmp_path: Path) -> None:
     composition = compose_scaffold(MAMBA)
     assert composition.layers == (RUNTIME / "text", RUNTIME / "text_wrapped")
     assert composition.engines == ("transformers",)
-    assert set(SEAMS) - set(composition.seams) == {"linear", "attention"}
+    assert set(SEAMS) - set(composition.seams) == {"linear", "attention", "recurrence"}
     folder = written(composition, tmp_path)
     assert (folder / "runtime/model.py").read_bytes() == (RUNTIME / "text_wrapped/runtime/model.py").read_bytes()
     assert (folder / "runtime/engine.py").read_bytes() == (RUNTIME / "text/runtime/engine.py").read_bytes()
@@ -57,6 +57,18 @@ def test_another_architecture_is_wrapped(tmp_path: Path) -> None:
     again = write_scaffold(compose_scaffold(MAMBA), tmp_path / "again")
     assert digest_tree(again) == digest_tree(folder)
     assert load_scaffold(again).digest == scaffold.digest
+
+
+@pytest.mark.parametrize("architecture", ["olmo_hybrid", "qwen3_next"])
+def test_a_variant_is_taken_for_the_architectures_that_it_names(architecture: str, tmp_path: Path) -> None:
+    composition = compose_scaffold(Model(id="h", architecture=architecture))
+    assert composition.layers == (RUNTIME / "text", RUNTIME / "text_hybrid")
+    assert (composition.engines, composition.is_wrapped) == ((), False)
+    assert set(composition.seams) == set(SEAMS)
+    workspace = tmp_path / "workspace"
+    assemble(written(composition, tmp_path), [], {}, workspace)
+    assert scan_workspace(workspace, allow_engines=[]) == []
+    assert "transformers" not in (workspace / "requirements.lock").read_text()
 
 
 def test_a_wrapped_workspace_passes_the_scan_where_the_engine_is_allowed(tmp_path: Path) -> None:
@@ -281,4 +293,8 @@ def test_no_card_applies_to_a_custom_model_and_only_the_samplers_to_a_wrapped_on
     assert names(CUSTOM) == []
     assert names(Model(id="e", architecture="llama", modality=Modality.custom)) == []
     assert names(MAMBA) == ["batched-sampling"]
+    hybrid = names(Model(id="f", architecture="olmo_hybrid"))
+    assert {"batched-delta-rule", "continuous-batching", "widened-bf16-linears"} <= set(hybrid)
+    assert not {"hybrid-prefix-cache", "native-forward", "batched-decode-attention"} & set(hybrid)
+    assert not {"batched-delta-rule", "hybrid-prefix-cache"} & set(names(LLAMA))
     assert "widened-bf16-linears" in names(LLAMA)

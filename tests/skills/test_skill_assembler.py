@@ -14,7 +14,8 @@ from vibeserve.core.documents import digest_tree, read_document
 from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
 from vibeserve.service import read_service
-from vibeserve.skills import Assembly, assemble, load_skills, resolve
+from vibeserve.skills import Assembly, assemble, compose_scaffold, load_skills, resolve, write_scaffold
+from vibeserve.spec import Model
 
 SEQS = {"max_num_seqs": {"type": "int", "default": 8, "range": [1, 64], "doc": "rows"}}
 
@@ -164,7 +165,9 @@ def test_every_shipped_component_assembles(tmp_path: Path) -> None:
         if skill.card is None:
             continue
         out = tmp_path / skill.name
-        assembly = assemble(data_dir("templates") / "runtime/text", resolve([skill.name], skills), {}, out)
+        model = Model(architecture=next(iter(skill.card.conditions.architectures), "llama"))
+        scaffold = write_scaffold(compose_scaffold(model), tmp_path / f"{skill.name}.scaffold")
+        assembly = assemble(scaffold, resolve([skill.name], skills), {}, out)
         assert all(assembly.seams[seam] == f"component:{skill.name}" for seam in skill.card.seams)
         assert (read_service(out).build is not None) == any(
             card.native for card in (other.card for other in resolve([skill.name], skills)) if card is not None

@@ -9,6 +9,7 @@ from vibeserve.baselines.moonshine import MOONSHINE_PEERS
 from vibeserve.baselines.own_environment import NGRAM, LlamaCppPeer, VllmPeer
 from vibeserve.baselines.port import Peer
 from vibeserve.baselines.scaffold import ScaffoldPeer
+from vibeserve.baselines.transformers_prefix import TransformersPrefixPeer
 from vibeserve.baselines.transformers_serve import TransformersPeer
 from vibeserve.errors import MissingBaselineError, SpecError
 from vibeserve.spec import SEED_BASELINE, Baseline, BaselineClass
@@ -28,6 +29,7 @@ PEERS: dict[str, Peer] = {
             baseline_class=BaselineClass.competent,
             continuous_batching=True,
         ),
+        TransformersPrefixPeer(),
         VllmPeer(),
         VllmPeer(name="vllm_ngram", title="vLLM (CPU build, torch.compile, n-gram speculation)", speculation=NGRAM),
         LlamaCppPeer(),
@@ -54,7 +56,6 @@ NO_LAUNCHER: dict[str, str] = {
     "mlx_lm": "mlx_lm.server on Apple silicon",
     "vllm_draft": "vLLM with a draft model",
     "vllm_moonshine": "vLLM with the Moonshine plug-in",
-    "transformers_prefix": "batched transformers over a copied prefix cache",
     "reference": "the reference as upstream runs it",
     "reference_tuned": "the reference compiled, in bf16, guidance in one batch",
     "moonshine_voice": "Moonshine's own library",

@@ -19,6 +19,7 @@ from vibeserve.spec import BACKENDS, ROLES, BaselineClass, Goal, Load, Model, So
 LAUNCHED = (
     "transformers",
     "transformers_cb",
+    "transformers_prefix",
     "vllm",
     "vllm_ngram",
     "llama_cpp",
@@ -33,7 +34,6 @@ DECLARED_ONLY = (
     "sglang",
     "mlx_lm",
     "vllm_draft",
-    "transformers_prefix",
     "reference",
     "reference_tuned",
     "moonshine_voice",

@@ -12,6 +12,7 @@ SEAMS = (
     "attention",
     "encoder",
     "decoder",
+    "recurrence",
     "model",
     "kv_cache",
     "scheduler",

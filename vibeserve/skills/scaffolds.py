@@ -1,6 +1,7 @@
-"""The scaffold of a target, made of layers: the modality's, perhaps its wrapped form, and what the target brings.
+"""The scaffold of a target, made of layers: the modality's, perhaps a variant of it, and what the target brings.
 
     templates/runtime/<modality>/           a whole runtime; `architectures` of its scaffold.yaml says for which models
+    templates/runtime/<modality>_<name>/    laid over it for the models that its own scaffold.yaml names
     templates/runtime/<modality>_wrapped/   laid over it for all other models: they run inside an engine
     <target's folder>/scaffold/             laid over both: `runtime/` with seams and modules of their own, `tests/`
 
@@ -63,7 +64,7 @@ class Composition:
 
     @property
     def is_wrapped(self) -> bool:
-        return len(self.layers) > 1 and self.layers[1].parent == self.layers[0].parent
+        return len(self.layers) > 1 and self.layers[1] == _wrapped(self.layers[0])
 
 
 def compose_scaffold(model: Model, *, folders: Sequence[Path] = ()) -> Composition:
@@ -95,12 +96,23 @@ def built_in_layers(model: Model) -> tuple[Path, ...]:
     known = read_scaffold_file(base)["architectures"]
     if not known or model.architecture in known:
         return (base,)
-    wrapped = base.with_name(f"{base.name}_wrapped")
-    if not wrapped.is_dir():
+    variants = {path.parent: read_scaffold_file(path.parent)["architectures"] for path in _variant_files(base)}
+    wrapped = _wrapped(base)
+    chosen = next((variant for variant, those in variants.items() if model.architecture in those), wrapped)
+    if not chosen.is_dir():
+        valid = sorted({*known, *(name for those in variants.values() for name in those)})
         raise SpecError(
-            f"model.architecture: the scaffold has no '{model.architecture}'", problems=[f"valid: {', '.join(known)}"]
+            f"model.architecture: the scaffold has no '{model.architecture}'", problems=[f"valid: {', '.join(valid)}"]
         )
-    return (base, wrapped)
+    return (base, chosen)
+
+
+def _variant_files(base: Path) -> list[Path]:
+    return sorted(base.parent.glob(f"{base.name}_*/{SCAFFOLD_FILE}"))
+
+
+def _wrapped(base: Path) -> Path:
+    return base.with_name(f"{base.name}_wrapped")
 
 
 def write_scaffold(composition: Composition, destination: Path) -> Path:

@@ -32,6 +32,7 @@ PROBES = ProbeSuite(
         "long_prompt",
         "prompt_start_matters",
         "long_context",
+        "shared_prefixes",
         "a_b_a",
         "disconnect",
         "bad_request",

@@ -12,6 +12,7 @@ from vibeserve.modalities.probe_http import ProbeNotRun, expect, expect_error
 from vibeserve.modalities.text.probe_draws import SAMPLING_CHECKS
 from vibeserve.modalities.text.probe_known import KNOWN_CHECKS
 from vibeserve.modalities.text.probe_predictions import PREDICTION_CHECKS
+from vibeserve.modalities.text.probe_prefixes import PREFIX_CHECKS
 from vibeserve.modalities.text.probe_session import NUM_TOKENS, PROMPT_TOKENS, REPLACEMENT, ProbeSession
 
 NUM_SEEDS = 4
@@ -289,4 +290,5 @@ CHECK_FUNCTIONS: dict[str, Callable[[ProbeSession], None]] = (
     | SAMPLING_CHECKS
     | KNOWN_CHECKS
     | PREDICTION_CHECKS
+    | PREFIX_CHECKS
 )

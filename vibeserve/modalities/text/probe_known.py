@@ -114,12 +114,12 @@ def _read_whole(session: ProbeSession, ids: list[int], *, prompt: str, cuts: Seq
     counted, served = answer.usage.prompt_tokens, (answer.choices[0].model_extra or {}).get("token_ids") or []
     expect(counted == len(ids), f"usage reports {counted} prompt tokens for {len(ids)}")
     expect(len(served) == LONG_REPLY_TOKENS, f"{len(served)} ids for max_tokens {LONG_REPLY_TOKENS}")
-    whole, *others = _reference(session).score_ids([(each, served) for each in (ids, *cuts)])
+    whole, *others = known_reference(session).score_ids([(each, served) for each in (ids, *cuts)])
     expect(not whole["problem"], whole["problem"])
-    return not _is_off(session, whole["margins"]), all(_is_off(session, each["margins"]) for each in others)
+    return not is_off(session, whole["margins"]), all(is_off(session, each["margins"]) for each in others)
 
 
-def _is_off(session: ProbeSession, margins: Sequence[float]) -> bool:
+def is_off(session: ProbeSession, margins: Sequence[float]) -> bool:
     worst = 2 * session.tolerances.disagreement_margin_max_nats
     return not (sum(margins) < WRONG_NATS and max(margins) < worst)
 
@@ -147,7 +147,7 @@ def known_chats(session: ProbeSession) -> list[KnownChat]:
 
 
 def draw_chats(session: ProbeSession, *, seed: int) -> Iterator[KnownChat]:
-    reference = _reference(session)
+    reference = known_reference(session)
     texts = (request.prompt for request in session.stream(MESSAGE_TOKENS, seed=seed))
     number = failed = 0
     while failed < MAX_DRAWS:
@@ -189,7 +189,7 @@ def accepted_tokens(session: ProbeSession) -> int:
     the workload; never more than the model's positions."""
     served = (session.client.models.list().data[0].model_extra or {}).get("max_model_len")
     limits = [served if isinstance(served, int) and served > 0 else longest_sequence_tokens(session.workload)]
-    limits += [limit] if (limit := _reference(session).max_tokens) else []
+    limits += [limit] if (limit := known_reference(session).max_tokens) else []
     return min(limits)
 
 
@@ -223,7 +223,7 @@ def _gap_nats(session: ProbeSession) -> float:
     return max(STABLE_GAP_NATS, session.tolerances.disagreement_margin_max_nats)
 
 
-def _reference(session: ProbeSession) -> Any:
+def known_reference(session: ProbeSession) -> Any:
     reference = session.reference
     if reference is None or not callable(getattr(reference, "sure_tokens", None)):
         raise ProbeNotRun("chat and longest prompts: the target's own reference has no sure_tokens")
