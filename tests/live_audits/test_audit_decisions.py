@@ -425,10 +425,12 @@ def test_a_slow_start_and_a_prompt_before_readiness_are_refused(starts: list[Sta
     assert reasons(judge_starts(starts, max_s=5.0)) == refused
 
 
-def possible(value: float, *, bound_by: str, metric: str = "output_throughput", **more: Any) -> Audited:
+def possible(
+    value: float, *, bound_by: str, metric: str = "output_throughput", bandwidth_gb_s: float = 10.0, **more: Any
+) -> Audited:
     direction = Direction.MAX if metric == "output_throughput" else Direction.MIN
     ceiling = Ceiling(metric=metric, unit="", value=100.0, bound_by=bound_by, load="c4")
-    plan: Any = SimpleNamespace(ceilings=(ceiling,), roof=SimpleNamespace(bandwidth_gb_s=10.0))
+    plan: Any = SimpleNamespace(ceilings=(ceiling,), roof=SimpleNamespace(bandwidth_gb_s=bandwidth_gb_s))
     row = MetricResult(name=metric, unit="", direction=direction, role=Role.HEADLINE, load="c4", candidate=value)
     return judge_possible(plan, [row], **more)
 
@@ -452,6 +454,8 @@ def test_a_measured_bound_has_a_margin_and_is_measured_again() -> None:
 def test_what_no_roofline_bounds_is_not_judged() -> None:
     assert possible(200.0, bound_by="offered load").state == "not run"
     assert possible(math.nan, bound_by=DECLARED).state == "not run"
+    unread = possible(99.0, bound_by=MEASURED, bandwidth_gb_s=UNBOUNDED_GB_S)
+    assert unread.state == "not run", "verify reads no bandwidth: to be far below none is no pass"
 
 
 # -- traffic

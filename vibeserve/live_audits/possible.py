@@ -14,7 +14,7 @@ from vibeserve.contract import Direction
 from vibeserve.core.manifest import MetricResult
 from vibeserve.live_audits.nouns import Audited, audited, not_applicable
 from vibeserve.plan import Plan
-from vibeserve.plan.nouns import COMPUTE, DECLARED, MEASURED, Ceiling
+from vibeserve.plan.nouns import COMPUTE, DECLARED, MEASURED, UNBOUNDED_GB_S, Ceiling
 
 NAME = "possible"
 REASON = "impossible"
@@ -56,8 +56,10 @@ def judge_possible(
 
 
 def excesses(plan: Plan, metrics: Sequence[MetricResult]) -> list[Excess]:
-    """Every measured metric that has a physical ceiling. Pure."""
-    ceilings = {(ceiling.metric, ceiling.load): ceiling for ceiling in plan.ceilings if ceiling.bound_by in SLACK}
+    """Every measured metric that has a physical ceiling. Pure. A bandwidth that nobody read, as at `verify`, is none."""
+    is_read = plan.roof.bandwidth_gb_s < UNBOUNDED_GB_S
+    bounds = [bound for bound in SLACK if is_read or bound != MEASURED]
+    ceilings = {(ceiling.metric, ceiling.load): ceiling for ceiling in plan.ceilings if ceiling.bound_by in bounds}
     found = []
     for metric in metrics:
         ceiling = ceilings.get((metric.name, metric.load))
