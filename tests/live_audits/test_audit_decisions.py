@@ -30,7 +30,7 @@ from vibeserve.live_audits.restart import judge_restart
 from vibeserve.live_audits.soak import Soaked, judge_soak, output_times
 from vibeserve.live_audits.traffic import Lengths, commonest, shape_of
 from vibeserve.plan import Ceiling
-from vibeserve.plan.nouns import COMPUTE, DECLARED, MEASURED
+from vibeserve.plan.nouns import COMPUTE, DECLARED, MEASURED, UNBOUNDED_GB_S
 from vibeserve.schedules import AuditScope
 
 NOISE = (1.0, 1.04, 0.97, 1.02, 0.99, 1.05, 0.96, 1.01)

@@ -56,7 +56,7 @@ def judge_possible(
 
 
 def excesses(plan: Plan, metrics: Sequence[MetricResult]) -> list[Excess]:
-    """Every measured metric that has a physical ceiling. Pure. A bandwidth that nobody read, as at `verify`, is none."""
+    """Every measured metric that has a physical ceiling. Pure. A bandwidth that nobody read (`verify`) is none."""
     is_read = plan.roof.bandwidth_gb_s < UNBOUNDED_GB_S
     bounds = [bound for bound in SLACK if is_read or bound != MEASURED]
     ceilings = {(ceiling.metric, ceiling.load): ceiling for ceiling in plan.ceilings if ceiling.bound_by in bounds}
