@@ -18,7 +18,7 @@ from vibeserve.core.documents import write_document
 from vibeserve.core.paths import cache_dir, data_dir
 from vibeserve.errors import InfraError, RefusedError
 from vibeserve.exploits.scoring import Scorer
-from vibeserve.exploits.served import Grounds, judge_workspace
+from vibeserve.exploits.served import CLEANLINESS_GATE, REPLY_GATES, Grounds, judge_workspace
 from vibeserve.hardware import HardwareFacts, probe
 from vibeserve.plan.unmeasured import compile_unmeasured
 from vibeserve.roles.workbench import Workbench
@@ -31,6 +31,8 @@ DOCUMENT = "device_check.json"
 SEED = 11
 LIMIT_S = 500.0
 """of the whole, within the nine minutes that the script allows"""
+GATES = frozenset({"audit", "probe", CLEANLINESS_GATE, *REPLY_GATES})
+LEFT_OUT = "gate timing: half a minute an assembly of watching what is held back for the windows"
 MAX_MEMORY_ERROR = 0.10
 """of the plan's forecast"""
 NVIDIA_SMI = Path("/usr/bin/nvidia-smi")
@@ -143,7 +145,7 @@ def _described(shape: Shape, model: ModelDir, bench: Workbench, *, facts: Hardwa
         device=shape.device, gpu=gpu.name if gpu else "", driver=gpu.driver if gpu else "",
         sandbox_tier=bench.tier.value, device_nodes=tuple(map(str, bench.resources.devices)),
         model=bench.plan.spec.model.id, num_parameters=model.num_parameters,
-        bandwidth_gb_s=bench.plan.spec.hardware.bandwidth_gb_s,
+        bandwidth_gb_s=bench.plan.spec.hardware.bandwidth_gb_s, not_run=(LEFT_OUT,),
     )  # fmt: skip
 
 
@@ -151,7 +153,7 @@ def _assembly(name: str, shape: Shape, grounds: Grounds, *, scratch: Path) -> As
     """Judged first; what is refused is not timed."""
     started_s = time.monotonic()
     workspace = _workspace(name, shape, grounds.bench, scratch=scratch)
-    judged = judge_workspace(grounds, workspace, name=f"judged-{name}", seed=SEED)
+    judged = judge_workspace(grounds, workspace, name=f"judged-{name}", seed=SEED, gates=GATES)
     row = AssemblyRow(
         assembly=name, components=ASSEMBLIES[name], accepted=not judged.refusals, num_replies=judged.num_replies,
         refusals=tuple(f"{each.gate}/{each.reason_class}: {each.text}" for each in judged.refusals),

@@ -102,6 +102,7 @@ def _vllm_environment(compiled: Path) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
         "VLLM_CACHE_ROOT": str(compiled),
         "TORCHINDUCTOR_CACHE_DIR": str(compiled / "inductor"),
+        "NUMBA_CACHE_DIR": str(compiled / "numba"),
         "VLLM_LOGGING_LEVEL": "WARNING",
     }
 

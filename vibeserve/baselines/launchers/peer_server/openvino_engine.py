@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .asking import Ask, Limits
+from .asking import Ask, BadRequestError, Limits
 from .serving import Texts, common_arguments, serve
 from .streams import TokenStream
 
@@ -42,8 +42,10 @@ class OpenVinoEngine:
         self._running: list[Running] = []
 
     def check(self, ask: Ask) -> None:
-        if ask.schema is not None:
-            self._library.StructuredOutputConfig(json_schema=ask.schema).validate()
+        try:
+            self._config(ask).validate()
+        except RuntimeError as error:
+            raise BadRequestError(f"response_format: {error}") from error
 
     def submit(self, ask: Ask, stream: TokenStream) -> None:
         self._waiting.put((ask, stream))
@@ -63,7 +65,12 @@ class OpenVinoEngine:
             import numpy as np
 
             ids = self._tensor(np.array([ask.prompt_ids], dtype=np.int64))
-            handle = self._pipeline.add_request(next(self._numbers), ids, self._config(ask))
+            try:
+                handle = self._pipeline.add_request(next(self._numbers), ids, self._config(ask))
+            except RuntimeError as error:
+                # it compiles the schema here, and refuses what xgrammar does not know
+                stream.fail(str(error))
+                continue
             self._running.append(Running(handle, stream, library=self._library))
 
     def _config(self, ask: Ask) -> Any:
