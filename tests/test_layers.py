@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("agents",),
     ("accuracy", "benchmark", "audit", "baselines", "control"),
     ("roles", "rivals"),
-    ("seed_rival",),
+    ("seed_rival", "remote"),
     ("rounds", "resolution", "results", "decision_study", "live_audits", "joined"),
     ("golden", "steered"),
     ("certification",),

@@ -29,7 +29,15 @@ from vibeserve.lease import FreeLease, Lease
 from vibeserve.modalities import Bundle, bundle_ref, metrics_of, open_bundle, target_folders
 from vibeserve.plan import Plan
 from vibeserve.sandbox import Resources, resources_of
-from vibeserve.service import Launch, Server, build_workspace, candidate_launch, first_request, start_server
+from vibeserve.service import (
+    FETCH_PROGRAM,
+    Launch,
+    Server,
+    build_workspace,
+    candidate_launch,
+    first_request,
+    start_server,
+)
 from vibeserve.skills import compose_scaffold, write_scaffold
 from vibeserve.skills.card import SPANS
 from vibeserve.spec import Tier
@@ -224,7 +232,7 @@ class Workbench:
 
     def fetch(self, server: Server, path: str) -> str:
         """Body of a GET on the server, by a child of ours in its network. ServerError when it does not answer."""
-        script = Path(__file__).with_name("fetch.py")
+        script = FETCH_PROGRAM
         argv = [sys.executable, "-I", "-S", str(script), server.base_url + path, str(FETCH_TIMEOUT_S)]
         joined = self.host.join_argv(server.process, argv, cpus=self.plan.client_cpus)
         try:
