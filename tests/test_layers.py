@@ -34,7 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("recordings", "status"),
     ("artifact", "report"),
     ("build", "comparison", "initialise", "exploits"),
-    ("sweeps", "loopback", "upgrading"),
+    ("sweeps", "loopback", "upgrading", "host_loopback"),
     ("crash_loop",),
     ("cli",),
 )

@@ -91,7 +91,7 @@ class Connection:
     def is_alive(self) -> bool:
         return not self._is_lost and self._process.poll() is None
 
-    def call(self, method: str, *, timeout_s: float = CALL_TIMEOUT_S, **given: Any) -> Any:
+    def call(self, method: str, given: Mapping[str, Any], *, limit_s: float = CALL_TIMEOUT_S) -> Any:
         """What `method` answers. HostLostError where the line breaks; else what the method raised, by class."""
         answer: queue.Queue[dict[str, Any] | None] = queue.Queue()
         with self._lock:
@@ -100,13 +100,13 @@ class Connection:
             number = next(self._numbers)
             self._answers[number] = answer
             try:
-                self._write({"n": number, "method": method, "given": given})
+                self._write({"n": number, "method": method, "given": dict(given)})
             except OSError:
                 raise self._lost() from None
         try:
-            found = answer.get(timeout=timeout_s)
+            found = answer.get(timeout=limit_s)
         except queue.Empty:
-            raise HostLostError(f"{self._where}: no answer to {method} in {timeout_s:g} s") from None
+            raise HostLostError(f"{self._where}: no answer to {method} in {limit_s:g} s") from None
         if found is None:
             raise self._lost()
         if "error" in found:

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 from vibeserve import spec
 from vibeserve.core.documents import from_data, to_data
 from vibeserve.errors import InfraError
-from vibeserve.hosts.connection import DEFAULT_ROOT, PROGRAM, Connection, HostLostError, Way, shell_command
+from vibeserve.hosts.connection import (
+    CALL_TIMEOUT_S,
+    DEFAULT_ROOT,
+    PROGRAM,
+    Connection,
+    HostLostError,
+    Way,
+    shell_command,
+)
 from vibeserve.hosts.trees import Tree, framework_tree, receiver_source, tree_of, write_objects
 from vibeserve.sandbox import Finished, Process, Wall
 
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
     from vibeserve.hardware import HardwareFacts
 
 RUN_CHARS = 120
+HELLO_TIMEOUT_S = 120.0
 
 
 class SshHost:
@@ -71,7 +80,7 @@ class SshHost:
         """The command in a copy of what the wall names; what it leaves in `wall.writable` is fetched back here."""
         self.placed(*wall.read_only, wall.workdir, fresh=wall.writable)
         given = {"argv": self.there(list(argv)), "wall": self.there(to_data(replace(wall, python=None)))}
-        answer = self.call("run", log=log.name, timeout_s=timeout_s, timeout_call_s=timeout_s + 60, **given)
+        answer = self.call("run", log=log.name, timeout_s=timeout_s, **given)
         for folder in wall.writable:
             self._fetch(folder, answer["files"].get(self.there(str(folder)), {}))
         self.forget(wall.workdir)
@@ -102,8 +111,10 @@ class SshHost:
         self._connected()
         return self._root
 
-    def call(self, method: str, *, timeout_call_s: float = 1800.0, **given: Any) -> Any:
-        return self._connected().call(method, timeout_s=timeout_call_s, **given)
+    def call(self, method: str, **given: Any) -> Any:
+        """What our program there answers to `method` (`remote.agent`). HostLostError where it cannot be reached."""
+        limit_s = max(CALL_TIMEOUT_S, 2 * float(given.get("timeout_s", 0.0)))
+        return self._connected().call(method, given, limit_s=limit_s)
 
     def placed(self, *folders: Path, fresh: Sequence[Path] = ()) -> None:
         """Have the content of these folders (and files) on the host, each as a tree. `fresh` are made anew there."""
@@ -186,7 +197,7 @@ class SshHost:
             self._connection = Connection(
                 self._way.argv(command), where=self.where, on_event=lambda event: self.on_event(event)
             )
-            self._python = str(self._connection.call("hello", timeout_s=120.0)["python"])
+            self._python = str(self._connection.call("hello", {}, limit_s=HELLO_TIMEOUT_S)["python"])
             return self._connection
 
     def _close(self) -> None:
