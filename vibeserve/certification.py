@@ -18,7 +18,6 @@ from vibeserve.core.manifest import AuditResult, BaselineValue, Golden, MetricRe
 from vibeserve.core.nouns import Refusal, Verdict
 from vibeserve.errors import ServerError
 from vibeserve.golden import golden_of
-from vibeserve.hardware import measure_bandwidth_gb_s
 from vibeserve.joined import joined
 from vibeserve.live_audits import Audited, Auditor, Start, judge_possible, judge_starts, left_out
 from vibeserve.plan import Plan
@@ -311,7 +310,7 @@ class Certifier:
 
         def measure_gb_s() -> float:
             with self._bench.lease.exclusive("read bandwidth"):
-                return measure_bandwidth_gb_s(plan.engine_cpus)
+                return self._bench.host.bandwidth_gb_s(plan.engine_cpus)
 
         found = [
             judge_starts(collected.starts, max_s=plan.spec.evaluation.startup_max_s),

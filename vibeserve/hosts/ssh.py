@@ -67,6 +67,9 @@ class SshHost:
 
         return from_data(HardwareFacts, self.call("probe"))
 
+    def bandwidth_gb_s(self, cpus: Sequence[int]) -> float:
+        return float(self.call("bandwidth_gb_s", cpus=list(cpus)))
+
     def resolve_tier(self, declared: spec.Tier, *, allow_none: bool) -> spec.Tier:
         return spec.Tier(self.call("resolve_tier", declared=declared.value, allow_none=allow_none))
 

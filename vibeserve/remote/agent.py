@@ -62,6 +62,9 @@ class Agent:
         needed = ("torch", "numpy", "safetensors", "tokenizers", "uvicorn", "starlette", "uvloop", "aiohttp", "dacite")
         return [name for name in needed if find_spec(name) is None]
 
+    def bandwidth_gb_s(self, cpus: list[int]) -> float:
+        return self._host.bandwidth_gb_s(cpus)
+
     def resolve_tier(self, declared: str, allow_none: bool) -> str:
         return self._host.resolve_tier(Tier(declared), allow_none=allow_none).value
 

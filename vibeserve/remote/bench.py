@@ -71,7 +71,7 @@ class RemoteBench(Workbench):
         )  # fmt: skip
         return server
 
-    def _load(
+    def load_session(
         self, server: Server, *, bundle: Bundle, requests: Iterator[Request], load: LoadPoint, dialect: str, model: str,
         name: str, seed: int = 0,
     ) -> LoadSession:  # fmt: skip

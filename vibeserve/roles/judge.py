@@ -17,6 +17,7 @@ from vibeserve.contract import Record
 from vibeserve.core.nouns import Refusal, Verdict
 from vibeserve.core.paths import cache_dir, data_dir
 from vibeserve.errors import InfraError, RefusedError, ServerError
+from vibeserve.hosts import LocalHost
 from vibeserve.modalities import contract_files
 from vibeserve.roles.workbench import Workbench
 from vibeserve.sandbox import Wall
@@ -186,7 +187,7 @@ class Judge:
         """
         with self._bench.spent.on("rescore"):
             judged = judge_records(
-                records, bundle=self._bench.bundle.ref, num_threads=self._bench.host.probe().num_cpus,
+                records, bundle=self._bench.bundle.ref, num_threads=LocalHost().probe().num_cpus,
                 max_replies=max_replies, seed=seed, run_dir=self._bench.run_dir / "rescore" / name,
             )  # fmt: skip
         changed = compare(before, self.snapshot(workspace))

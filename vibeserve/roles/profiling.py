@@ -47,6 +47,9 @@ SLICE_S, NUM_EACH = 2, 2
 NATIVE_S = 1
 
 
+ELSEWHERE = "the server is on another machine: no profiler looks into it"
+
+
 @dataclass(kw_only=True)
 class Profiling:
     """Profiles of servers of one bench. `tools`: what looks at stacks, and what at native symbols."""
@@ -67,7 +70,8 @@ class Profiling:
         evaluation = self.bench.plan.spec.evaluation
         if evaluation.profile is ProfileKind.off or evaluation.clock is ClockKind.fake:
             return None
-        why_not = self.stacks.why_not()
+        is_elsewhere = self.bench.host.kind != "local"
+        why_not = ELSEWHERE if is_elsewhere else self.stacks.why_not()
         if evaluation.profile is ProfileKind.spans or why_not:
             return spans_profile(spans, load=load, notes=[why_not] if why_not else [])
         with self.bench.lease.exclusive(f"profile of {server.name}"), self.bench.spent.on("profile"):
