@@ -109,10 +109,10 @@ def test_a_cut_in_the_middle_of_a_build_leaves_nothing(host: SshHost, sshd: Sshd
 
 
 def test_what_goes_wrong_there_is_raised_here(host: SshHost, sshd: Sshd, tmp_path: Path) -> None:
-    with pytest.raises(InfraError, match="host loopback-host: .*no_such"):
+    with pytest.raises(InfraError, match=r"host loopback-host: .*no_such"):
         host.call("no_such")
     broken = SshHost(sshd.declared(tmp_path / "other", python="/no/python3"))
-    with pytest.raises(HostLostError, match="nothing can be sent to host loopback-host: .*/no/python3"):
+    with pytest.raises(HostLostError, match=r"nothing can be sent to host loopback-host: .*/no/python3"):
         broken.probe()
     unknown = SshHost(sshd.declared(tmp_path / "other", address="no-such-host"))
     with pytest.raises(HostLostError, match="nothing can be sent to host no-such-host"):

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from vibeserve.core.documents import from_data, to_data
-from vibeserve.errors import ServerError, VibeServeError
+from vibeserve.errors import ServerError
 from vibeserve.hosts import LocalHost
 from vibeserve.remote.loads import HostedLoad
 from vibeserve.sandbox import Resources, Wall
@@ -203,7 +203,7 @@ def _tail(path: Path) -> str:
     return path.read_bytes()[-LOG_BYTES:].decode(errors="replace") if path.is_file() else ""
 
 
-def _fault(error: Exception) -> dict[str, Any]:
+def _fault(error: BaseException) -> dict[str, Any]:
     facts: dict[str, Any] = {"class": type(error).__name__, "message": str(error)}
     if isinstance(error, ServerError):
         facts |= {"name": error.name, "outcome": error.outcome, "detail": error.detail, "log_tail": error.log_tail}
@@ -231,8 +231,9 @@ def main(root: str, run: str) -> None:
         try:
             result = getattr(agent, call["method"])(**call["given"])
             say({"n": call["n"], "result": result})
-        except (VibeServeError, OSError, subprocess.SubprocessError, KeyError, TypeError, ValueError) as error:
-            say({"n": call["n"], "error": _fault(error)})
+        except BaseException as error:
+            say({"n": call["n"], "error": _fault(error)})  # whatever it is, somebody waits for an answer
+            raise
 
     # a thread that starts a generator must outlive it, so that all are kept until the end
     pool = ThreadPoolExecutor(NUM_THREADS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -100,11 +100,11 @@ def preview(asked: Asked) -> Upgrade:
     return _document(asked, outcome="asked" if asked.changes else "unchanged", events=(), result=None)
 
 
-def upgrade(asked: Asked, *, progress: Progress, run: Callable[..., RunSummary] = run_target) -> Upgrade:
+def upgrade(asked: Asked, *, progress: Progress) -> Upgrade:
     """Carry it out, unless nothing differs. Raises what a run raises: RefusedError where it is not certified."""
     if not asked.changes:
         return preview(asked)
-    result = run(asked.spec, progress=progress)
+    result = run_target(asked.spec, progress=progress)
     events = read_events(run_folder(project_root(), asked.plan) / "journal.jsonl")
     seeded = next((event.data for event in reversed(events) if event.kind == SEEDED), {"position": 1})
     is_as_it_was = seeded["position"] == 0 and len(result.manifest.rounds) == 1
