@@ -110,7 +110,7 @@ def measured_facts(spec: Spec) -> HardwareFacts:
         return probe()
     host = get_host(spec.host)
     facts = host.probe()
-    if facts.gpus:
+    if spec.hardware.kind != "cpu" or spec.hardware.bandwidth_gb_s:
         return facts
     engine_cpus, _ = resolve_cpus(spec.hardware, facts)
     return replace(facts, bandwidth_gb_s=host.bandwidth_gb_s(engine_cpus))

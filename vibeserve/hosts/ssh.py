@@ -210,7 +210,7 @@ class SshHost:
 
     def _send(self, trees: Sequence[Tree]) -> list[str]:
         """Send what is missing there of `trees`; their digests."""
-        argv = [self._python if self._connection is None else "python3", "-c", receiver_source(), self._root_text]
+        argv = [self._python, "-c", receiver_source(), self._root_text]
         process = subprocess.Popen(
             self._way.argv(shell_command(argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             process_group=0,

@@ -26,9 +26,9 @@ from vibeserve.core.documents import from_data, to_data
 from vibeserve.errors import ServerError
 from vibeserve.hosts import LocalHost
 from vibeserve.remote.loads import HostedLoad
-from vibeserve.sandbox import Resources, Wall
+from vibeserve.sandbox import Resources, Wall, resources_of
 from vibeserve.service import FETCH_PROGRAM, FirstRequest, Launch, Server, start_server
-from vibeserve.spec import Tier
+from vibeserve.spec import Hardware, Sandbox, Tier
 
 NUM_THREADS = 16
 FETCH_TIMEOUT_S = 10.0
@@ -67,6 +67,10 @@ class Agent:
 
     def resolve_tier(self, declared: str, allow_none: bool) -> str:
         return self._host.resolve_tier(Tier(declared), allow_none=allow_none).value
+
+    def resources(self, sandbox: dict[str, Any], hardware: dict[str, Any]) -> Any:
+        """What of this machine a server may use."""
+        return to_data(resources_of(from_data(Sandbox, sandbox), hardware=from_data(Hardware, hardware)))
 
     def lease_port(self) -> int:
         return self._host.lease_port()

@@ -6,12 +6,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from vibeserve.client import LoadSession
 from vibeserve.contract import Request
-from vibeserve.core.documents import to_data
+from vibeserve.core.documents import from_data, to_data
 from vibeserve.core.nouns import LoadPoint
 from vibeserve.hosts.ssh import SshHost
 from vibeserve.lease import FreeLease, Lease
@@ -19,6 +20,7 @@ from vibeserve.modalities import Bundle
 from vibeserve.plan import Plan
 from vibeserve.remote.servers import Forward, RemoteLoad, RemoteServer, relay_argv
 from vibeserve.roles.workbench import Workbench
+from vibeserve.sandbox import Resources
 from vibeserve.service import Launch, Server, first_request
 from vibeserve.service.launch import model_paths
 from vibeserve.weights import ModelDir
@@ -47,6 +49,13 @@ class RemoteBench(Workbench):
     def there(self) -> SshHost:
         assert isinstance(self.host, SshHost)
         return self.host
+
+    @cached_property
+    def resources(self) -> Resources:
+        """What of the host a server may use."""
+        spec = self.plan.spec
+        found = self.there.call("resources", sandbox=to_data(spec.sandbox), hardware=to_data(spec.hardware))
+        return from_data(Resources, found)
 
     def start(self, launch: Launch, *, dialect: str = "vllm", model: str = "") -> Server:
         first = first_request(self.bundle, seed=secrets.randbits(31), dialect=dialect, model=model)

@@ -70,7 +70,7 @@ class Profiling:
         evaluation = self.bench.plan.spec.evaluation
         if evaluation.profile is ProfileKind.off or evaluation.clock is ClockKind.fake:
             return None
-        is_elsewhere = self.bench.host.kind != "local"
+        is_elsewhere = self.bench.plan.spec.host.kind != "local"
         why_not = ELSEWHERE if is_elsewhere else self.stacks.why_not()
         if evaluation.profile is ProfileKind.spans or why_not:
             return spans_profile(spans, load=load, notes=[why_not] if why_not else [])
