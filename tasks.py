@@ -147,9 +147,21 @@ def soak(
     context.run(shlex.join([sys.executable, "-m", "benchmarks.soak", *words]), pty=False)
 
 
+@task(help={"json": "one JSON document instead of a table", "only": "kinds, of local,ssh"})
+def hosts_loopback(context: Context, json: bool = False, only: str = "") -> None:
+    """The same runtime on this machine and behind a real sshd of loopback; the connection is cut once."""
+    from vibeserve.cli.boundary import within_boundary
+    from vibeserve.host_loopback.command import main
+
+    words = [*(["--only", only] if only else []), *(["--json"] if json else []), *shlex.split(context.remainder)]
+    code = within_boundary(main, words)
+    if code:
+        raise Exit(code=code)
+
+
 CHORES = (
     lint, typecheck, test, build, bench_decision, bench_search, bench_grid, bench_accuracy, bench_overhead,
-    bench_cases, agents_loopback, crash_loop, soak,
+    bench_cases, agents_loopback, crash_loop, hosts_loopback, soak,
 )  # fmt: skip
 namespace = Collection(*CHORES)
 for name, verb in verbs.tasks.items():

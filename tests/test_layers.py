@@ -27,7 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("agents",),
     ("accuracy", "benchmark", "audit", "baselines", "control"),
     ("roles", "rivals"),
-    ("seed_rival",),
+    ("seed_rival", "remote"),
     ("rounds", "resolution", "results", "decision_study", "live_audits", "joined"),
     ("golden", "steered"),
     ("certification",),
@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("recordings", "status"),
     ("artifact", "report"),
     ("build", "comparison", "initialise", "exploits"),
-    ("sweeps", "loopback", "upgrading"),
+    ("sweeps", "loopback", "upgrading", "host_loopback"),
     ("crash_loop",),
     ("cli",),
 )

@@ -312,10 +312,12 @@ class Certifier:
     def _pure_audits(self, metrics: Sequence[MetricResult], collected: _Collected) -> list[Audited]:
         """Those that need no server: of the numbers that are there."""
         plan = self._bench.plan
+        is_here = plan.spec.host.kind == "local"
+        measure = measure_bandwidth_gb_s if is_here else self._bench.host.bandwidth_gb_s
 
         def measure_gb_s() -> float:
             with self._bench.lease.exclusive("read bandwidth"):
-                return measure_bandwidth_gb_s(plan.engine_cpus)
+                return measure(plan.engine_cpus)
 
         found = [
             judge_starts(collected.starts, max_s=plan.spec.evaluation.startup_max_s),

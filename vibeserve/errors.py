@@ -128,6 +128,7 @@ class ServerError(InfraError):
     def __init__(self, name: str, *, outcome: str, detail: str, log_tail: str) -> None:
         self.name = name
         self.outcome = outcome
+        self.detail = detail
         self.log_tail = log_tail
         tail = "\n".join(f"  | {line}" for line in log_tail.splitlines()[-12:])
         super().__init__(f"server '{name}' {outcome}: {detail}" + (f"\n{tail}" if tail else ""))

@@ -86,7 +86,7 @@ def test_the_plan_of_absent_hardware_is_one_screen(repository: Path, capsys: pyt
     assert "  note        decode floors are those of one token a step: speculation is not in them" in lines
     assert "ceiling             unit" in text
     assert lines[-6].startswith("  no configured host has 1 x h100 (sm 90): ")
-    assert "lab: kind ssh (me@lab), which this version declares and does not drive" in lines[-6]
+    assert "lab: kind ssh (me@lab), not asked; select it by host=lab" in lines[-6]
     assert "local: no NVIDIA driver on this machine" in lines[-6]
     assert lines[-4:-2] == ["    kind: ssh", "    address: user@machine"]
     assert lines[-1] == "  twin: vibeserve +target=smollm2_cpu"
@@ -115,13 +115,15 @@ def test_a_run_on_absent_hardware_ends_with_5_and_writes_nothing(
     assert sorted(repository.rglob("*")) == before
 
 
-def test_a_selected_ssh_host_is_planned_for_and_not_driven(
+def test_a_selected_ssh_host_is_planned_for_and_asked_by_a_run(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = "host.kind ssh (me@lab): this version drives only hosts of kind local; nothing is asked or started there"
     assert main(["plan", "mine", "host=lab"]) == 0
+    told = "host.kind ssh (me@lab): planned as declared, because a plan asks no other machine"
     assert told in capsys.readouterr().out
+    (repository / "conf/host/lab.yaml").write_text("kind: ssh\naddress: me@127.0.0.1:1\n")
     assert main(["+target=mine", "host=lab"]) == 5
+    told = "nothing can be sent to host me@127.0.0.1:1: ssh: connect to host 127.0.0.1 port 1"
     assert told in capsys.readouterr().err
 
 

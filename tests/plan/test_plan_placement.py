@@ -51,14 +51,14 @@ def test_the_obstacle_names_what_is_missing_on_every_host_and_what_to_do() -> No
     plan = plan_of(target(), hosts=hosts)
     assert [obstacle.text for obstacle in plan.obstacles] == [
         "no configured host has 1 x h100 (sm 90): local: no NVIDIA driver on this machine; "
-        "lab: kind ssh (me@lab), which this version declares and does not drive; "
+        "lab: kind ssh (me@lab), not asked; select it by host=lab; "
         "broken: conf/host/broken.yaml is no host; its keys: address, kind"
     ]
     assert plan.next_steps == (
         "to add a host, write conf/host/NAME.yaml in your repository and select it by host=NAME:",
         "  kind: ssh",
         "  address: user@machine",
-        "this version plans for such a host and drives only local: start the run on that machine",
+        "what is built, served and measured is there then; agents and keys stay here (docs/hosts.md)",
         "twin: vibeserve +target=smollm2_cpu",
     )
 
@@ -121,18 +121,27 @@ def test_an_undeclared_bandwidth_of_absent_hardware_is_not_measured_here(monkeyp
     assert "hardware.bandwidth_gb_s is unknown: reading bounds nothing" in plan.notes
 
 
-def test_a_host_of_kind_ssh_is_declared_and_not_driven() -> None:
+def test_a_host_of_kind_ssh_is_planned_for_as_it_is_declared() -> None:
     spec = target(SMOLLM2, CPU, host=Host(kind="ssh", address="me@lab"))
     plan = plan_of(spec)
     (obstacle,) = plan.obstacles
     assert (obstacle.kind, obstacle.text) == (
         "host",
-        "host.kind ssh (me@lab): this version drives only hosts of kind local; nothing is asked or started there",
+        "host.kind ssh (me@lab): planned as declared, because a plan asks no other machine; a run does, and vibeserve "
+        "doctor says what is there",
     )
     assert plan.next_steps == ("twin: vibeserve +target=smollm2_cpu",)
     assert plan.engine_cpus == ()
-    with pytest.raises(InfraError, match="drives only hosts of kind local"):
+    with pytest.raises(InfraError, match="planned as declared, because a plan asks no other machine"):
         refuse_obstacles(plan)
+
+
+def test_a_host_that_was_asked_is_planned_for_as_it_is() -> None:
+    spec = target(SMOLLM2, CPU, host=Host(kind="ssh", address="me@lab"))
+    plan = compile_plan(spec, facts=FACTS, is_asked=True)
+    assert plan.obstacles == () and plan.engine_cpus == (0, 1, 2)
+    (obstacle,) = compile_plan(target(host=Host(kind="ssh", address="me@lab")), facts=FACTS, is_asked=True).obstacles
+    assert obstacle.text == "host me@lab has no 1 x h100 (sm 90): no NVIDIA driver on this machine"
 
 
 def test_an_engine_that_the_scaffold_needs_is_planned_for_and_refused_as_a_spec() -> None:

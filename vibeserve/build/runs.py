@@ -22,18 +22,24 @@ from vibeserve.core.documents import from_data
 from vibeserve.core.paths import cache_dir, data_dir, state_dir
 from vibeserve.errors import BudgetError
 from vibeserve.hardware import HardwareFacts
+from vibeserve.hosts import LocalHost, get_host
+from vibeserve.hosts.ssh import SshHost
 from vibeserve.journal import Journal
 from vibeserve.lease import Lease
 from vibeserve.plan import Plan
 from vibeserve.progress import Progress
+from vibeserve.remote.bench import RemoteBench
 from vibeserve.roles.evaluator import Evaluator
 from vibeserve.roles.judge import Judge
 from vibeserve.roles.workbench import Workbench
 from vibeserve.rounds import Team
 from vibeserve.service.launch import thread_environment
 from vibeserve.skills import Skill, assemble, load_scaffold, resolve, target_skills
-from vibeserve.spec import Spec
+from vibeserve.spec import Spec, Tier
 from vibeserve.weights import ModelDir, materialise
+
+ON_CONTROLLER = ("package", "agents")
+"""benches that start no server: they stay here, wherever the plan is measured"""
 
 
 @dataclass(kw_only=True)
@@ -67,7 +73,18 @@ class Run:
 
     def bench(self, name: str) -> Workbench:
         """A bench with a folder of its own for one step."""
-        return Workbench.open(self.plan, model=self.model(), run_dir=self.folder / name, lease=self.lease)
+        plan, run_dir = self.plan, self.folder / name
+        if plan.spec.host.kind == "local":
+            return Workbench.open(plan, model=self.model(), run_dir=run_dir, lease=self.lease)
+        if name in ON_CONTROLLER:
+            host = LocalHost()
+            tier = host.resolve_tier(Tier.auto, allow_none=plan.spec.sandbox.allow_none)
+            return Workbench(
+                plan=plan, host=host, tier=tier, model=self.model(), run_dir=run_dir, lease=self.lease
+            )
+        host_there = get_host(plan.spec.host)
+        assert isinstance(host_there, SshHost)
+        return RemoteBench.connect(plan, host=host_there, model=self.model(), run_dir=run_dir, lease=self.lease)
 
     def store(self) -> CheckpointStore:
         return CheckpointStore(self.folder / "checkpoints.git")
@@ -101,8 +118,10 @@ class Run:
         return self._team(bench, agents, skills), agents.planner
 
     def _setting(self, bench: Workbench, skills: list[Skill], *, plan: Plan) -> AgentSetting:
+        # agents work where the keys are
+        here = bench if bench.host.kind == "local" else self.bench(ON_CONTROLLER[0])
         sandbox = ToolSandbox(
-            host=bench.host, tier=bench.tier, resources=bench.resources, cpus=plan.engine_cpus,
+            host=here.host, tier=here.tier, resources=bench.resources, cpus=plan.engine_cpus,
             allow_engines=tuple(plan.spec.allow_engines), env=thread_environment(plan.threads),
             model_dir=bench.model.path,
         )  # fmt: skip

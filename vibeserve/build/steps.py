@@ -129,6 +129,9 @@ class Bodies:
     def baselines(self, context: StepContext) -> StepResult:
         """The yardstick first: a load generator without headroom makes every server look alike."""
         run = self._run
+        if run.plan.spec.host.kind != "local":
+            run.progress.event("baselines", "the load generator's headroom is not measured on another machine")
+            return StepResult(document=to_data(resolve_baselines(run.bench("baselines"), progress=run.progress)))
         with run.lease.exclusive("headroom"):
             room = headroom(
                 events_per_s=HEADROOM_EVENTS_PER_S, concurrency=HEADROOM_STREAMS, client_cpus=run.plan.client_cpus,

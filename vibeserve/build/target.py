@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -25,7 +25,7 @@ from vibeserve.core.manifest import BaselineValue, GoalResult, Intervention, Man
 from vibeserve.core.paths import lease_dir
 from vibeserve.core.storage import refuse_full_disk
 from vibeserve.errors import GoalMissedError, InfraError, RefusedError
-from vibeserve.hardware import HardwareFacts, probe
+from vibeserve.hardware import HardwareFacts, probe, resolve_cpus
 from vibeserve.hosts import get_host
 from vibeserve.journal import Journal
 from vibeserve.lease import DeviceLease, Lease, devices_of, own_run
@@ -76,8 +76,11 @@ def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSu
     all the same), GoalMissedError when a goal is missed and the spec requires it, BudgetError when the wall time cannot
     hold what the level measures, and the typed errors of the steps.
     """
-    facts, project = probe(), project_root()
-    plan = with_presence(compile_unmeasured(spec, facts=facts, hosts=configured_hosts(project)))
+    facts, project = measured_facts(spec), project_root()
+    is_asked = spec.host.kind != "local"
+    plan = with_presence(
+        compile_unmeasured(spec, facts=facts, hosts=configured_hosts(project), is_asked=is_asked)
+    )
     refuse_obstacles(plan)
     for text in goal_texts(plan.spec):
         progress.event("plan", text)
@@ -91,7 +94,7 @@ def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSu
         with Journal.open(folder / "journal.jsonl") as journal:
             started_s = lease.monotonic()
             bandwidth = _journal_start(journal, plan, facts=facts, lease=lease)
-            plan = compile_plan(spec, facts=bandwidth.facts(facts))
+            plan = compile_plan(spec, facts=bandwidth.facts(facts), is_asked=is_asked)
             progress.event("plan", f"{plan.target} {plan.plan_id}: about {plan.minutes:.0f} min, level {_level(plan)}")
             run = Run(
                 plan=plan, facts=facts, project=project, progress=progress, journal=journal, lease=lease,
@@ -99,6 +102,18 @@ def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSu
             )  # fmt: skip
             execute(make_steps(run), state_dir=folder, progress=progress)
     return _concluded(_summary(plan, project=project), spec=spec)
+
+
+def measured_facts(spec: Spec) -> HardwareFacts:
+    """Of the machine that is measured; one behind ssh tells its bandwidth, too."""
+    if spec.host.kind == "local":
+        return probe()
+    host = get_host(spec.host)
+    facts = host.probe()
+    if spec.hardware.kind != "cpu" or spec.hardware.bandwidth_gb_s:
+        return facts
+    engine_cpus, _ = resolve_cpus(spec.hardware, facts)
+    return replace(facts, bandwidth_gb_s=host.bandwidth_gb_s(engine_cpus))
 
 
 def report_run(plan: Plan, *, spec: Spec, project: Path) -> RunSummary:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vibeserve.arguments import VerbParser
 from vibeserve.cli.output import write, write_json, write_table
@@ -19,6 +19,7 @@ from vibeserve.errors import InfraError
 
 if TYPE_CHECKING:
     from vibeserve.hardware import HardwareFacts
+    from vibeserve.spec import Host
 
 GIB = 1 << 30
 NEEDED_DISK_GIB = 4.0
@@ -60,16 +61,37 @@ class Reading:
 
 def main(argv: list[str]) -> int:
     """Say what this machine offers and what is missing; exit 5 when a run could not work."""
-    parser = VerbParser("doctor", description="What this machine offers, and what is missing.")
-    arguments = parser.parse_args(argv)
+    parser = VerbParser("doctor", description="What this machine, or a host, offers, and what is missing.")
+    parser.add_argument("words", nargs="*", metavar="host=NAME host.KEY=VALUE", help="a host in place of this machine")
+    arguments = parser.parse_intermixed_args(argv)
+    if arguments.words:
+        host = _declared_host(arguments.words)
+        if host.kind != "local":
+            return _host_doctor(host, is_json=arguments.is_json)
     from vibeserve.hardware import probe
 
     facts = probe()
     reading = _read_bandwidth(facts)
     findings = [*_software(), *_machine(facts, reading), *_walls(), *_peers(), *_agents()]
+    return _tell(findings, hardware=to_data(facts) | to_data(reading), is_json=arguments.is_json)
+
+
+def _declared_host(words: list[str]) -> Host:
+    from vibeserve.config.host_words import compose_host
+
+    return compose_host(words)
+
+
+def _host_doctor(host: Host, *, is_json: bool) -> int:
+    from vibeserve.cli.host_checks import host_findings
+
+    facts, findings = host_findings(host)
+    return _tell(findings, hardware=to_data(facts), is_json=is_json)
+
+
+def _tell(findings: list[Finding], *, hardware: Any, is_json: bool) -> int:
     is_ok = all(finding.state is not State.MISSING for finding in findings)
-    if arguments.is_json:
-        hardware = to_data(facts) | to_data(reading)
+    if is_json:
         write_json({"schema_version": 1, "ok": is_ok, "hardware": hardware, "checks": findings})
     else:
         write_table([(finding.name, finding.state.value, finding.detail) for finding in findings])

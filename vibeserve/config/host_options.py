@@ -25,7 +25,10 @@ def configured_hosts(cwd: Path | None = None) -> list[HostOption]:
     found: dict[str, HostOption] = {}
     for root in conf_roots((cwd or Path.cwd()).resolve()):
         for path in sorted((root / "host").glob("*.yaml")):
-            found.setdefault(path.stem, _read(path))
+            option = _read(path)
+            # the package's `ssh` names no machine before an address is given
+            if option.fault or option.host.kind == "local" or option.host.address:
+                found.setdefault(path.stem, option)
     return list(found.values())
 
 

@@ -33,7 +33,7 @@ def recompose(spec: Spec, overrides: Sequence[str], *, cwd: Path | None = None) 
     with explained():
         config = OmegaConf.structured(spec)
         if given.groups:
-            chosen = _options(given.groups, here=here)
+            chosen = chosen_options(given.groups, here=here)
             for group in given.groups:
                 OmegaConf.update(config, group, chosen[group], merge=False)
         for key, value in given.values:
@@ -54,7 +54,7 @@ def _read(overrides: Sequence[str], *, here: Path) -> Overrides:
     return given
 
 
-def _options(groups: dict[str, Any], *, here: Path) -> DictConfig:
+def chosen_options(groups: dict[str, Any], *, here: Path) -> DictConfig:
     """A configuration of nothing but the options: each group as a target that selects it begins with it."""
     from hydra import compose, initialize_config_dir
 

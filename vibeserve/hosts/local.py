@@ -24,6 +24,11 @@ class LocalHost:
 
         return hardware.probe()
 
+    def bandwidth_gb_s(self, cpus: Sequence[int]) -> float:
+        from vibeserve import hardware
+
+        return hardware.measure_bandwidth_gb_s(tuple(cpus))
+
     def resolve_tier(self, declared: spec.Tier, *, allow_none: bool) -> spec.Tier:
         return sandbox.resolve_tier(declared, allow_none=allow_none)
 

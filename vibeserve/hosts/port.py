@@ -25,6 +25,10 @@ class Host(Protocol):
         """What the machine is."""
         ...
 
+    def bandwidth_gb_s(self, cpus: Sequence[int]) -> float:
+        """Read bandwidth of these CPUs, measured now."""
+        ...
+
     def resolve_tier(self, declared: spec.Tier, *, allow_none: bool) -> spec.Tier:
         """The wall it can build; InfraError when it cannot build what is declared."""
         ...

@@ -85,11 +85,9 @@ def drive(
 def _session(
     bench: Workbench, server: Server, requests: Iterator[Request], *, concurrency: int, name: str
 ) -> LoadSession:
-    return LoadSession(
-        bundle=bench.bundle_at(bench.plan.spec.workload.headline_load), base_url=server.base_url, dialect="vllm",
-        model=bench.model_name(server), load=LoadPoint(name=name, concurrency=concurrency), requests=requests,
-        cpus=bench.plan.client_cpus, name=f"{name}-{server.name}",
-        join=lambda argv: bench.host.join_argv(server.process, argv),
+    return bench.load_session(
+        server, bundle=bench.bundle_at(bench.plan.spec.workload.headline_load), requests=requests,
+        load=LoadPoint(name=name, concurrency=concurrency), dialect="vllm", model="", name=f"{name}-{server.name}",
     )  # fmt: skip
 
 

@@ -41,9 +41,11 @@ HOST_PLACES = ("address", "python", "root", "ssh_config")
 NO_CPUS: tuple[int, ...] = ()
 
 
-def compile_plan(spec: Spec, *, facts: HardwareFacts, hosts: Sequence[HostOption] = ()) -> Plan:
+def compile_plan(
+    spec: Spec, *, facts: HardwareFacts, hosts: Sequence[HostOption] = (), is_asked: bool = False
+) -> Plan:
     """The plan of `spec`, for the machine of `facts` where that has the declared hardware, else for the hardware as it
-    is declared.
+    is declared. `is_asked`: the facts are the declared host's, which has been asked, and not this machine's.
 
     What keeps the target from running here is in `obstacles` (`refuse_obstacles` stops a run); `hosts` are those that
     could be selected, by default this machine alone. Raises SpecError for what no machine can do as declared,
@@ -52,7 +54,7 @@ def compile_plan(spec: Spec, *, facts: HardwareFacts, hosts: Sequence[HostOption
     out of the hash.
     """
     refuse_wrong_pins(spec, facts=facts)
-    here = facts if is_here(spec, facts) else None
+    here = facts if is_here(spec, facts, is_asked=is_asked) else None
     resolved, engine_cpus, client_cpus = resolve(spec, here=here)
     layout, memory = choose_layout(resolved, capacity_gib=_capacity_gib(resolved, here=here))
     resolved = dataclasses.replace(resolved, parallelism=layout)
@@ -65,7 +67,7 @@ def compile_plan(spec: Spec, *, facts: HardwareFacts, hosts: Sequence[HostOption
     digests = input_digests(resolved, facts=here)
     steps = plan_steps(resolved, schedule)
     minutes = sum(step.minutes for step in steps)
-    obstacles = obstacles_of(resolved, facts, hosts=hosts or default_hosts())
+    obstacles = obstacles_of(resolved, facts, hosts=hosts or default_hosts(), is_asked=is_asked)
     return Plan(
         plan_id=digest_of({"spec": hashed_spec(resolved), "digests": digests})[:16],
         spec=resolved,

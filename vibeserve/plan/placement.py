@@ -14,29 +14,37 @@ from vibeserve.skills import compose_scaffold, engine_problem
 from vibeserve.spec import Host, Spec
 from vibeserve.workloads import not_yet
 
-DRIVEN = ("local",)
-"""kinds of host that this version drives"""
+AT_HAND = ("local",)
+"""kinds of host that a plan knows without asking: this machine"""
 
 
-def is_here(spec: Spec, facts: HardwareFacts) -> bool:
-    """The target would run on the machine of `facts`, and that has the declared hardware."""
-    return spec.host.kind in DRIVEN and lack(spec.hardware, facts) is None
+def is_here(spec: Spec, facts: HardwareFacts, *, is_asked: bool = False) -> bool:
+    """The target would run on the machine of `facts`, and that has the declared hardware. `is_asked`: the facts are
+    those of the declared host, which has been asked; else they are this machine's."""
+    return (is_asked or spec.host.kind in AT_HAND) and lack(spec.hardware, facts) is None
 
 
-def obstacles_of(spec: Spec, facts: HardwareFacts, *, hosts: Sequence[HostOption]) -> tuple[Obstacle, ...]:
+def obstacles_of(
+    spec: Spec, facts: HardwareFacts, *, hosts: Sequence[HostOption], is_asked: bool = False
+) -> tuple[Obstacle, ...]:
     """Why the target cannot be run from here, hardware first."""
-    texts = [*_host_obstacle(spec, facts, hosts=hosts)]
+    texts = [*_host_obstacle(spec, facts, hosts=hosts, is_asked=is_asked)]
     found = [Obstacle(kind="host", text=text) for text in texts]
     found += [Obstacle(kind="version", text=text) for text in not_yet(spec)]
     found += [Obstacle(kind="baseline", text=text) for text in _baseline_obstacles(spec)]
     return (*found, *(Obstacle(kind="scaffold", text=text) for text in _scaffold_obstacles(spec)))
 
 
-def _host_obstacle(spec: Spec, facts: HardwareFacts, *, hosts: Sequence[HostOption]) -> Iterator[str]:
-    if spec.host.kind not in DRIVEN:
+def _host_obstacle(
+    spec: Spec, facts: HardwareFacts, *, hosts: Sequence[HostOption], is_asked: bool
+) -> Iterator[str]:
+    if is_asked and spec.host.kind not in AT_HAND:
+        missing = lack(spec.hardware, facts)
+        if missing:
+            yield f"host {spec.host.address} has no {describe(spec.hardware)}: {missing}"
+    elif spec.host.kind not in AT_HAND:
         yield (
             f"host.kind {spec.host.kind} ({spec.host.address}): this version drives only hosts of kind "
-            f"{', '.join(DRIVEN)}; nothing is asked or started there"
         )
     elif not is_here(spec, facts):
         lacks = "; ".join(f"{option.name}: {_why_not(option, spec, facts)}" for option in hosts)
@@ -46,9 +54,9 @@ def _host_obstacle(spec: Spec, facts: HardwareFacts, *, hosts: Sequence[HostOpti
 def _why_not(option: HostOption, spec: Spec, facts: HardwareFacts) -> str:
     if option.fault:
         return option.fault
-    if option.host.kind in DRIVEN:
+    if option.host.kind in AT_HAND:
         return lack(spec.hardware, facts) or "has it; select it"
-    return f"kind {option.host.kind} ({option.host.address}), which this version declares and does not drive"
+    return f"kind {option.host.kind} ({option.host.address}), not asked; select it by host={option.name}"
 
 
 def _baseline_obstacles(spec: Spec) -> Iterator[str]:
@@ -75,12 +83,12 @@ def next_steps(spec: Spec, obstacles: Sequence[Obstacle]) -> tuple[str, ...]:
     if not any(obstacle.kind == "host" for obstacle in obstacles):
         return ()
     lines = []
-    if spec.host.kind in DRIVEN:
+    if spec.host.kind in AT_HAND:
         lines += [
             "to add a host, write conf/host/NAME.yaml in your repository and select it by host=NAME:",
             "  kind: ssh",
             "  address: user@machine",
-            f"this version plans for such a host and drives only {', '.join(DRIVEN)}: start the run on that machine",
+            "what is built, served and measured is there then; agents and keys stay here (docs/hosts.md)",
         ]
     if spec.target.twin:
         lines.append(f"twin: vibeserve +target={spec.target.twin}")

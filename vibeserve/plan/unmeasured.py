@@ -12,8 +12,10 @@ from vibeserve.plan.nouns import UNBOUNDED_GB_S, Plan
 from vibeserve.spec import Spec
 
 
-def compile_unmeasured(spec: Spec, *, facts: HardwareFacts, hosts: Sequence[HostOption] = ()) -> Plan:
+def compile_unmeasured(
+    spec: Spec, *, facts: HardwareFacts, hosts: Sequence[HostOption] = (), is_asked: bool = False
+) -> Plan:
     """The plan of `spec` as if no bandwidth bounded it, where it is not known. Its id, which does not cover measured
     numbers, is the real one's; its ceilings and floors of reading say nothing and refuse nothing."""
     known = replace(facts, bandwidth_gb_s=facts.bandwidth_gb_s or UNBOUNDED_GB_S)
-    return compile_plan(spec, facts=known, hosts=hosts)
+    return compile_plan(spec, facts=known, hosts=hosts, is_asked=is_asked)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from vibeserve.plan.sizes import CONFIG_KEYS, count_parameters
-from vibeserve.spec import SEED_BASELINE, Agents, Hardware, Model, Parallelism, Sandbox, SourceKind, Spec
+from vibeserve.spec import SEED_BASELINE, Agents, Hardware, Host, Model, Parallelism, Sandbox, SourceKind, Spec
 
 
 def unresolved(spec: Spec, *, is_same_machine: bool) -> Spec:
@@ -14,7 +14,9 @@ def unresolved(spec: Spec, *, is_same_machine: bool) -> Spec:
     layout, too. A search that replayed a recording becomes one of the embedded agent."""
     agents = Agents() if spec.agents.backend == "replay" else spec.agents
     baseline = {name: row for name, row in spec.baseline.items() if name != SEED_BASELINE}
-    found = replace(spec, model=_undersized(spec.model), sandbox=Sandbox(), agents=agents, baseline=baseline)
+    found = replace(
+        spec, model=_undersized(spec.model), sandbox=Sandbox(), agents=agents, baseline=baseline, host=Host()
+    )
     if is_same_machine:
         return found
     hardware = replace(

@@ -36,7 +36,7 @@ from vibeserve.roles.judge import Judge
 from vibeserve.roles.workbench import Workbench
 from vibeserve.rules import refuse_own_rules, take_contract
 from vibeserve.schedules import AuditScope
-from vibeserve.spec import Sandbox, Spec
+from vibeserve.spec import Host, Sandbox, Spec
 from vibeserve.weights import materialise
 
 MIN_PAIRS = 6
@@ -88,7 +88,7 @@ def _reverify(
     with _needed_here(spec):
         refuse_own_rules(spec, manifest=manifest, plan_id=_comparable_plan_id(spec, manifest=manifest, facts=facts))
         # the wall is the verifier's: an artifact does not choose how it is confined
-        plan = compile_unmeasured(replace(spec, sandbox=Sandbox()), facts=facts)
+        plan = compile_unmeasured(replace(spec, sandbox=Sandbox(), host=Host()), facts=facts)
         refuse_obstacles(_without_peers(plan) if request.level != "full" else plan)
     progress = progress or QuietProgress()
     lease = DeviceLease(

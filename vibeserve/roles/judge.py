@@ -17,9 +17,11 @@ from vibeserve.contract import Record
 from vibeserve.core.nouns import Refusal, Verdict
 from vibeserve.core.paths import cache_dir, data_dir
 from vibeserve.errors import InfraError, RefusedError, ServerError
+from vibeserve.hosts import LocalHost
 from vibeserve.modalities import contract_files
 from vibeserve.roles.workbench import Workbench
 from vibeserve.sandbox import Wall
+from vibeserve.seeds import get_seed
 from vibeserve.service import Server, candidate_launch
 from vibeserve.service.launch import thread_environment
 from vibeserve.weights import ModelDir, materialise
@@ -28,6 +30,8 @@ SCREEN_CHECKS = ("scan", "build", "start", "probe")
 VERDICT_CHECKS = ("replies", "accuracy", "integrity", "cleanliness")
 OWN_TESTS_TIMEOUT_S = 300.0
 PROBE_TIMEOUT_S, THOROUGH_TIMEOUT_S = 240.0, 600.0
+OWN_SEEDS = ("git", "path")
+"""kinds of seeds that know nothing of the scaffold"""
 BYTE_CODE = shutil.ignore_patterns("__pycache__")
 
 
@@ -127,13 +131,15 @@ class Judge:
         """The runtime's own tests, behind the wall: it must pass what it ships. They run on two layers of random
         weights where there are some of the model's architecture, else on the model itself.
 
-        The scaffold's tests are laid over the workspace's, so that nobody passes by shipping none.
+        The scaffold's tests are laid over the workspace's, so that nobody passes by shipping none; where the search
+        began from an engine or a folder of somebody's own, those of that.
         """
         model = self._test_model()
         tested = self._bench.run_dir / "own_tests" / workspace.name
         shutil.rmtree(tested, ignore_errors=True)
         shutil.copytree(workspace, tested)
-        shutil.copytree(self._bench.scaffold / "tests", tested / "tests", dirs_exist_ok=True, ignore=BYTE_CODE)
+        for folder in self._required_tests():
+            shutil.copytree(folder, tested / "tests", dirs_exist_ok=True, ignore=BYTE_CODE)
         launch = candidate_launch(tested, model_dir=model.path, allow_engines=self._bench.plan.spec.allow_engines)
         wall = Wall(
             tier=self._bench.tier, workdir=tested, read_only=(tested, model.path), cpus=self._bench.plan.engine_cpus,
@@ -150,6 +156,16 @@ class Judge:
         exceeded = done.exceeded
         reason_class = exceeded.value if exceeded is not None else "timed_out" if done.timed_out else "failed"
         return [Refusal(gate="own_tests", reason_class=reason_class, text=done.log_tail)]
+
+    def _required_tests(self) -> list[Path]:
+        """Folders whose tests every candidate has to pass; none where the seed ships none."""
+        seed = self._bench.plan.spec.seed
+        if seed.kind not in OWN_SEEDS:
+            return [self._bench.scaffold / "tests"]
+        folder = self._bench.run_dir / "seed_tests"
+        shutil.rmtree(folder, ignore_errors=True)
+        get_seed(seed, scaffold=self._bench.scaffold, settings={}).materialise(folder)
+        return [folder / "tests"] if (folder / "tests").is_dir() else []
 
     def _test_model(self) -> ModelDir:
         from vibeserve.config import compose_spec
@@ -171,7 +187,7 @@ class Judge:
         """
         with self._bench.spent.on("rescore"):
             judged = judge_records(
-                records, bundle=self._bench.bundle.ref, num_threads=self._bench.host.probe().num_cpus,
+                records, bundle=self._bench.bundle.ref, num_threads=LocalHost().probe().num_cpus,
                 max_replies=max_replies, seed=seed, run_dir=self._bench.run_dir / "rescore" / name,
             )  # fmt: skip
         changed = compare(before, self.snapshot(workspace))

@@ -51,6 +51,9 @@ are in their prefill together, and a shorter look falls wholly into it or beside
 NATIVE_S = 1
 
 
+ELSEWHERE = "the server is on another machine: no profiler looks into it"
+
+
 @dataclass(kw_only=True)
 class Profiling:
     """Profiles of servers of one bench. `tools`: what looks at stacks, and what at native symbols."""
@@ -72,7 +75,8 @@ class Profiling:
         evaluation = self.bench.plan.spec.evaluation
         if evaluation.profile is ProfileKind.off or evaluation.clock is ClockKind.fake:
             return None
-        why_not = self.stacks.why_not()
+        is_elsewhere = self.bench.plan.spec.host.kind != "local"
+        why_not = ELSEWHERE if is_elsewhere else self.stacks.why_not()
         if evaluation.profile is ProfileKind.spans or why_not:
             return spans_profile(spans, load=load, notes=[why_not] if why_not else [])
         with self.bench.lease.exclusive(f"profile of {server.name}"), self.bench.spent.on("profile"):

@@ -29,7 +29,15 @@ from vibeserve.lease import FreeLease, Lease
 from vibeserve.modalities import Bundle, bundle_ref, metrics_of, open_bundle, target_folders
 from vibeserve.plan import Plan
 from vibeserve.sandbox import Resources, resources_of
-from vibeserve.service import Launch, Server, build_workspace, candidate_launch, first_request, start_server
+from vibeserve.service import (
+    FETCH_PROGRAM,
+    Launch,
+    Server,
+    build_workspace,
+    candidate_launch,
+    first_request,
+    start_server,
+)
 from vibeserve.skills import compose_scaffold, write_scaffold
 from vibeserve.skills.card import SPANS
 from vibeserve.spec import Tier
@@ -182,15 +190,16 @@ class Workbench:
         """
         bundle = self.bundle_at(load)
         requests = bundle.load_requests(seed, pool)
-        return self._load(
+        return self.load_session(
             server, bundle=bundle, requests=map(bundle.plain, requests) if is_plain else requests, seed=seed,
             load=self.load_point(load), dialect=dialect, model=model, name=server.name,
         )  # fmt: skip
 
-    def _load(
+    def load_session(
         self, server: Server, *, bundle: Bundle, requests: Iterator[Request], load: LoadPoint, dialect: str, model: str,
         name: str, seed: int = 0,
     ) -> LoadSession:  # fmt: skip
+        """A load of these requests, not started; `session` makes one of the plan's own."""
         return LoadSession(
             bundle=bundle, base_url=server.base_url, dialect=dialect, model=model or self.model_name(server), load=load,
             requests=requests, seed=seed, cpus=self.plan.client_cpus, name=name,
@@ -199,7 +208,7 @@ class Workbench:
 
     def warm_up(self, server: Server, *, dialect: str = "vllm", model: str = "") -> None:
         """Two short requests, answered before anything is timed: what a rival builds at its first request is built."""
-        session = self._load(
+        session = self.load_session(
             server, bundle=self.bundle, requests=warm_up_requests(self.bundle, num=2), dialect=dialect, model=model,
             load=LoadPoint(name="warm-up", concurrency=2), name=f"warm-up-{server.name}",
         )  # fmt: skip
@@ -224,7 +233,7 @@ class Workbench:
 
     def fetch(self, server: Server, path: str) -> str:
         """Body of a GET on the server, by a child of ours in its network. ServerError when it does not answer."""
-        script = Path(__file__).with_name("fetch.py")
+        script = FETCH_PROGRAM
         argv = [sys.executable, "-I", "-S", str(script), server.base_url + path, str(FETCH_TIMEOUT_S)]
         joined = self.host.join_argv(server.process, argv, cpus=self.plan.client_cpus)
         try:

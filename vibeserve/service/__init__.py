@@ -1,5 +1,7 @@
 """Servers, candidate or baseline: what starts them, their readiness, their end. One launcher for all."""
 
+from pathlib import Path
+
 from vibeserve.core.engines import ENGINES
 from vibeserve.service.build import build_workspace
 from vibeserve.service.first_request import FirstRequest, first_request
@@ -9,6 +11,7 @@ from vibeserve.service.server import Server, start_server
 
 __all__ = [
     "ENGINES",
+    "FETCH_PROGRAM",
     "FirstRequest",
     "Launch",
     "Ready",
@@ -21,3 +24,6 @@ __all__ = [
     "service_refusals",
     "start_server",
 ]
+
+FETCH_PROGRAM = Path(__file__).with_name("fetch.py")
+"""GETs one URL; run by path in a server's network"""

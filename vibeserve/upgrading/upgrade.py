@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -13,7 +13,7 @@ from vibeserve.artifact import read_manifest, read_spec
 from vibeserve.artifact.verification import Origin, hardware_difference, verify
 from vibeserve.build.runs import run_folder
 from vibeserve.build.seeded import changes_since
-from vibeserve.build.target import RunSummary, run_target
+from vibeserve.build.target import RunSummary, measured_facts, run_target
 from vibeserve.config.recompose import recompose
 from vibeserve.config.targets import project_root
 from vibeserve.core.manifest import Manifest, VerifyResult
@@ -83,13 +83,14 @@ def ask(artifact: Path, overrides: Sequence[str], *, expect: str | None = None) 
     checked = verify(artifact, level="bytes", origin=Origin(expect=expect), identity=dict, reverify=_runs_nothing)
     if checked.reasons:
         raise RefusedError(f"{checked.line}\nnext: vibeserve verify {artifact} --level bytes", reasons=checked.reasons)
-    manifest, facts = read_manifest(artifact), probe()
+    manifest = read_manifest(artifact)
     spec = _taken(artifact, manifest, is_vouched=checked.is_origin_known)
     refuse_own_rules(spec, manifest=manifest, plan_id="")
-    is_same_machine = not hardware_difference(manifest.hardware, identity(facts))
+    is_same_machine = not hardware_difference(manifest.hardware, identity(probe()))
     asked = recompose(unresolved(spec, is_same_machine=is_same_machine), overrides)
     asked.seed = Seed(kind="artifact", path=str(artifact), search=SeedSearch.if_refused)
-    plan = compile_unmeasured(asked, facts=facts)
+    facts, is_asked = (probe(), False) if asked.host.kind == "local" else (measured_facts(asked), True)
+    plan = compile_unmeasured(asked, facts=facts, is_asked=is_asked)
     changes = changes_since(artifact, plan, hardware=identity(facts))
     return Asked(artifact=artifact, manifest=manifest, spec=asked, plan=plan, changes=changes)
 
@@ -99,11 +100,11 @@ def preview(asked: Asked) -> Upgrade:
     return _document(asked, outcome="asked" if asked.changes else "unchanged", events=(), result=None)
 
 
-def upgrade(asked: Asked, *, progress: Progress, run: Callable[..., RunSummary] = run_target) -> Upgrade:
+def upgrade(asked: Asked, *, progress: Progress) -> Upgrade:
     """Carry it out, unless nothing differs. Raises what a run raises: RefusedError where it is not certified."""
     if not asked.changes:
         return preview(asked)
-    result = run(asked.spec, progress=progress)
+    result = run_target(asked.spec, progress=progress)
     events = read_events(run_folder(project_root(), asked.plan) / "journal.jsonl")
     seeded = next((event.data for event in reversed(events) if event.kind == SEEDED), {"position": 1})
     is_as_it_was = seeded["position"] == 0 and len(result.manifest.rounds) == 1

@@ -1,0 +1,127 @@
+"""`invoke hosts-loopback`: the same runtime on this machine and on a host behind a real sshd of loopback."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from vibeserve.arguments import VerbParser
+from vibeserve.core.documents import to_data
+from vibeserve.core.tables import aligned
+from vibeserve.errors import VibeServeError
+from vibeserve.host_loopback.sshd import running_sshd
+from vibeserve.host_loopback.trial import left_after, local_trial, remote_trial
+from vibeserve.hosts.connection import HostLostError
+from vibeserve.hosts.ssh import SshHost
+
+NOT_DRIVEN = {
+    "slurm": "this version drives no Slurm: candidates would be measured in an allocation",
+    "docker": "this version drives no docker: a container that builds, serves and is measured",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostRow:
+    """What one kind of host did."""
+
+    kind: str
+    available: bool
+    why_not: str = ""
+    verdict: str = ""
+    """pass, or the first refusal"""
+    ratio: float | None = None
+    """of the candidate over the scaffold, output throughput"""
+    ci_low: float | None = None
+    ci_high: float | None = None
+    infra_typed: bool | None = None
+    """a connection that is cut in the middle of windows is an infrastructure error; None where there is none to cut"""
+    orphans: int = 0
+    """processes that were still there afterwards"""
+    swept: int = 0
+    """that the next connection of the same run had to kill"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostsLoopback:
+    """Document: every kind."""
+
+    hosts: tuple[HostRow, ...]
+    schema_version: int = 1
+
+
+def main(argv: Sequence[str]) -> int:
+    """Try them; exit 3 where one that is available is refused, or loses something."""
+    parser = VerbParser("hosts-loopback", description="The same runtime on every kind of host that is available here.")
+    parser.add_argument("--only", default="", help="kinds, of local,ssh")
+    arguments = parser.parse_args(list(argv))
+    kinds = [kind for kind in ("local", "ssh") if not arguments.only or kind in arguments.only.split(",")]
+    rows = [*map(row_of, kinds), *(HostRow(kind=kind, available=False, why_not=why) for kind, why in _others())]
+    if arguments.is_json:
+        sys.stdout.write(json.dumps(to_data(HostsLoopback(hosts=tuple(rows))), indent=2) + "\n")
+    else:
+        sys.stdout.write("".join(f"{line}\n" for line in aligned([_HEAD, *map(_cells, rows)])))
+    return 0 if all(map(is_good, rows)) else 3
+
+
+def row_of(kind: str) -> HostRow:
+    """Both trials on one kind of host."""
+    with TemporaryDirectory(prefix="vibeserve-hosts-") as folder:
+        try:
+            return _local(Path(folder)) if kind == "local" else _ssh(Path(folder))
+        except VibeServeError as error:
+            return HostRow(kind=kind, available=False, why_not=str(error).splitlines()[0])
+
+
+def is_good(row: HostRow) -> bool:
+    """Not available, or passed without a loss."""
+    return not row.available or (row.verdict == "pass" and row.infra_typed is not False and row.orphans == 0)
+
+
+def _local(folder: Path) -> HostRow:
+    return _row("local", local_trial(folder).compare())
+
+
+def _ssh(folder: Path) -> HostRow:
+    root = folder / "host"
+    with running_sshd(folder / "sshd") as sshd:
+        host = SshHost(sshd.declared(root))
+        trial = remote_trial(folder / "controller", host=host)
+        row = _row("ssh", trial.compare())
+        error = trial.cut(sshd.kill)
+        orphans = len(left_after(str(root)))
+        sshd.start()
+        swept = host.sweep_orphans(folder / "controller" / "runs" / "cut")
+        host.close()
+    return HostRow(**{**vars(row), "infra_typed": isinstance(error, HostLostError), "orphans": orphans, "swept": swept})
+
+
+def _row(kind: str, found: object) -> HostRow:
+    from vibeserve.host_loopback.trial import Compared
+
+    assert isinstance(found, Compared)
+    refusals, headline = found.verdict.refusals, found.headline
+    return HostRow(
+        kind=kind, available=True, verdict=refusals[0].feedback if refusals else "pass", ratio=round(headline.ratio, 4),
+        ci_low=round(headline.ci_low, 4), ci_high=round(headline.ci_high, 4),
+    )  # fmt: skip
+
+
+def _others() -> Iterator[tuple[str, str]]:
+    for kind, why in NOT_DRIVEN.items():
+        program = {"slurm": "slurmctld"}.get(kind, kind)
+        there = "" if shutil.which(program) else f", and {program} is not installed"
+        yield kind, f"{why}{there}"
+
+
+_HEAD = ("host", "verdict", "ratio", "lost connection", "orphans", "why not")
+
+
+def _cells(row: HostRow) -> tuple[str, ...]:
+    ratio = "" if row.ratio is None else f"{row.ratio:.3f} [{row.ci_low:.3f}, {row.ci_high:.3f}]"
+    lost = {None: "", True: "infra", False: "not typed"}[row.infra_typed]
+    return (row.kind, row.verdict, ratio, lost, str(row.orphans), row.why_not)

@@ -1,0 +1,171 @@
+"""A conversation with our program on a host, over the system's ssh: one JSON line each way, calls side by side."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import queue
+import re
+import shlex
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from vibeserve import spec
+from vibeserve.errors import InfraError, RefusedError, ServerError
+
+PROGRAM = "vibeserve.remote.agent"
+DEFAULT_ROOT = "~/.cache/vibeserve-host"
+OPTIONS = (
+    "BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=5", "ServerAliveCountMax=3", "ForwardAgent=no",
+    "ForwardX11=no", "ClearAllForwardings=yes", "ControlPath=none", "RequestTTY=no", "SendEnv=-*",
+)  # fmt: skip
+"""nobody is asked anything, a dead line is noticed in 15 s, and nothing of the controller's goes along: no agent with
+keys, no environment"""
+CALL_TIMEOUT_S = 1800.0
+END_TIMEOUT_S = 20.0
+_ADDRESS = re.compile(r"(?P<name>[^:]+)(:(?P<port>\d+))?")
+
+
+class HostLostError(InfraError):
+    """The connection to a host is gone, or could not be made. Nothing is said about a candidate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Way:
+    """How a host is reached."""
+
+    address: str
+    config: str = ""
+
+    @classmethod
+    def of(cls, declared: spec.Host) -> Way:
+        return cls(address=declared.address, config=declared.ssh_config)
+
+    def argv(self, command: str) -> list[str]:
+        """The local command that runs the shell command `command` there."""
+        found = _ADDRESS.fullmatch(self.address)
+        name, port = (found["name"], found["port"]) if found else (self.address, None)
+        options = [word for option in OPTIONS for word in ("-o", option)]
+        config = ["-F", self.config] if self.config else []
+        return ["ssh", *config, *options, *(["-p", port] if port else []), "--", name, command]
+
+
+def shell_command(argv: Sequence[str], *, env: Mapping[str, str] | None = None, folder: str = "") -> str:
+    """One command of a POSIX shell that becomes `argv`; a leading `~/` of a word is the home folder there."""
+    words = [f"{key}={_word(value)}" for key, value in (env or {}).items()]
+    start = f"cd {_word(folder)} && " if folder else ""
+    return start + " ".join(["exec", *(["env", *words] if words else []), *map(_word, argv)])
+
+
+def _word(text: str) -> str:
+    return '"$HOME"/' + shlex.quote(text[2:]) if text.startswith("~/") else shlex.quote(text)
+
+
+class Connection:
+    """Calls of a running program there. `call` blocks; several threads may call at once. `on_event` gets what it says
+    unasked, on a thread of its own."""
+
+    def __init__(self, argv: Sequence[str], *, where: str, on_event: Callable[[dict[str, Any]], None]) -> None:
+        self._where = where
+        self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the connection)
+        try:
+            self._process = subprocess.Popen(
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, process_group=0
+            )
+        except FileNotFoundError:
+            raise HostLostError("ssh was not found\nnext: install the OpenSSH client") from None
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, queue.Queue[dict[str, Any] | None]] = {}
+        self._lock = threading.Lock()
+        self._events: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._is_lost = False
+        threading.Thread(target=self._read, name="host-answers", daemon=True).start()
+        threading.Thread(target=self._dispatch, args=(on_event,), name="host-events", daemon=True).start()
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._is_lost and self._process.poll() is None
+
+    def call(self, method: str, given: Mapping[str, Any], *, limit_s: float = CALL_TIMEOUT_S) -> Any:
+        """What `method` answers. HostLostError where the line breaks; else what the method raised, by class."""
+        answer: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        with self._lock:
+            if self._is_lost:
+                raise self._lost()
+            number = next(self._numbers)
+            self._answers[number] = answer
+            try:
+                self._write({"n": number, "method": method, "given": dict(given)})
+            except OSError:
+                raise self._lost() from None
+        try:
+            found = answer.get(timeout=limit_s)
+        except queue.Empty:
+            raise HostLostError(f"{self._where}: no answer to {method} in {limit_s:g} s") from None
+        if found is None:
+            raise self._lost()
+        if "error" in found:
+            raise _error_of(found["error"], where=self._where)
+        return found["result"]
+
+    def close(self) -> None:
+        """End the program: it stops what it has started."""
+        with contextlib.suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _write(self, document: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(document).encode() + b"\n")
+        self._process.stdin.flush()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with contextlib.suppress(ValueError):
+                found = json.loads(line)
+                if "event" in found:
+                    self._events.put(found)
+                elif waiting := self._answers.pop(found["n"], None):
+                    waiting.put(found)
+        with self._lock:
+            self._is_lost = True
+            for waiting in self._answers.values():
+                waiting.put(None)
+            self._answers.clear()
+        self._events.put(None)
+
+    def _dispatch(self, on_event: Callable[[dict[str, Any]], None]) -> None:
+        while (event := self._events.get()) is not None:
+            with contextlib.suppress(HostLostError):  # whoever calls next is told
+                on_event(event)
+
+    def _lost(self) -> HostLostError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2.0)
+        self._log.seek(0)
+        said = self._log.read().decode(errors="replace").strip().splitlines()
+        told = f": {said[-1]}" if said else ""
+        return HostLostError(
+            f"the connection to {self._where} is lost{told}\n"
+            "next: vibeserve doctor host=ssh host.address=... says what is missing there; start the same command again"
+        )
+
+
+def _error_of(error: Mapping[str, Any], *, where: str) -> Exception:
+    """What a method raised there, as the same class here."""
+    if error["class"] == "ServerError":
+        facts = {key: error[key] for key in ("outcome", "detail", "log_tail")}
+        return ServerError(error["name"], **facts)
+    kind = RefusedError if error["class"] == "RefusedError" else InfraError
+    return kind(f"{where}: {error['message']}")
