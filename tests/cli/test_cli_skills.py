@@ -93,8 +93,9 @@ def test_refused_command_lines(capsys: pytest.CaptureFixture[str], argv: tuple[s
 def test_a_failing_skill_fails_the_check(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     note = write_draft("my-thing", folder=tmp_path) / "SKILL.md"
     note.write_text(note.read_text().replace("assert sorted(rows) == [1, 2, 3]", "assert not rows"))
-    code, out, err = run(capsys, "check", "my-thing", "--path", str(tmp_path))
-    assert code == 3 and "AssertionError" in out and "1 failures in 1 skills" in err
+    code, out, _ = run(capsys, "check", "my-thing", "--path", str(tmp_path))
+    assert code == 3 and "AssertionError" in out
+    assert out.endswith("0 of 1 skills are routed and executed; 1 failures\n")
     code, out, _ = run(capsys, "check", "my-thing", "--path", str(tmp_path), "--json")
     found = json.loads(out)
     assert code == 3 and found["count"] == 0 and len(found["failures"]) == 1

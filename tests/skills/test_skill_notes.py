@@ -145,7 +145,7 @@ def test_names_and_versions_are_held_against_what_is_installed(draft: Path) -> N
         draft, versions={"numpy": ">=2", "torch": "<1", "no-such-library": ">=1"},
         uses=["numpy.matmul", "llguidance.LLMatcher.no_such_method", "absent_library.thing"],
     )  # fmt: skip
-    first, second = version_problems(skill)
+    second, first = sorted(version_problems(skill), key=len)
     assert "checked with torch <1, installed is 2." in first and "no-such-library is not installed" in second
     problems = name_problems([named_in(skill)])
     assert len(problems) == 2
