@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("recordings", "status"),
     ("artifact", "report"),
     ("build", "comparison", "initialise", "exploits"),
-    ("sweeps", "loopback"),
+    ("sweeps", "loopback", "ablation"),
     ("crash_loop",),
     ("cli",),
 )

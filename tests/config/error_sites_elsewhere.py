@@ -7,6 +7,7 @@ first (`tests/test_late_refusals.py`); or the part that owns them tests its own 
 from __future__ import annotations
 
 ELSEWHERE: dict[str, str] = {
+    "ablation/command.py:_refuse_wrong": "tests/ablation/test_ablation.py",
     "accuracy/faults.py:refuse_unproven": "tests/accuracy/test_trial.py",
     "accuracy/probing.py:probe_server": "tests/accuracy/test_generic_probes.py",
     "accuracy/rescore.py:run_child": "tests/accuracy/test_trial.py",

@@ -1,4 +1,4 @@
-"""applies.yaml, snippets, names of libraries, links and sections: what is taken and what is refused, with which words."""
+"""applies.yaml, snippets, names of libraries, links and sections: what is taken and what is refused, in which words."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_refused_optional_front_matter(draft: Path, front: str, expected: str) -
         ("| what is seen next | what is wrong then |\n", "", "Failure symptoms: a table of at least 3 rows"),
         ("Effect not measured.", "Very fast.", "Effect: neither a figure nor the words 'effect not measured'"),
         ("https://example.org", "a book", "Sources: names no address"),
-        ("The mechanism", "[More](references/more.md). The mechanism", "the link to references/more.md leads to no file"),
+        ("The mechanism", "[More](references/more.md). The mechanism", "link to references/more.md leads to no file"),
         ("The mechanism", "[More](../other/SKILL.md). The mechanism", "leaves the skill's folder"),
         ("The mechanism", "`torch.nn.functional.no_such_thing(x)`", "torch.nn.functional has no 'no_such_thing'"),
         ("```python run", "```python", "a python block that nothing runs; valid: `python run`"),
