@@ -162,8 +162,3 @@ def test_an_export_to_nowhere_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpecError, match="file is no folder"):
         export_skills([], client="codex", out=tmp_path / "file")
-
-
-def test_what_is_exported_fits_the_indexes_of_the_agents() -> None:
-    """Agents put every description into an index and cut it where all together are too long."""
-    assert [skill.name for skill in load_skills(data_dir("skills")) if len(skill.description) > 300] == []
