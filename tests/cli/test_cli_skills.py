@@ -101,6 +101,16 @@ def test_a_failing_skill_fails_the_check(capsys: pytest.CaptureFixture[str], tmp
     assert code == 3 and found["count"] == 0 and len(found["failures"]) == 1
 
 
+def test_a_folder_brings_its_own_descriptions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    write_draft("my-thing", folder=tmp_path)
+    row = {"id": "mine", "text": "the first thing that somebody sees", "expect": [{"skills": ["my-thing"]}]}
+    (tmp_path / "routing.yaml").write_text(json.dumps({"bottlenecks": [row]}))
+    found = document(capsys, "check", "my-thing", "--path", str(tmp_path))
+    assert found["count"] == 1 and found["skills"][0]["routed"] is True
+    suite = document(capsys, "route", "--suite", "--path", str(tmp_path))
+    assert suite["queries"] % 21 == 0 and suite["hits_in_first_five"] == suite["queries"]
+
+
 def test_exported_through_the_front(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     found = document(capsys, "export", "--to", "claude", "--out", str(tmp_path))
     assert found["written"] == SHIPPED and (tmp_path / ".claude/skills/chunked-prefill/SKILL.md").is_file()

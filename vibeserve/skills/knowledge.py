@@ -42,7 +42,7 @@ def parse_applies(data: Any) -> tuple[Applies | None, list[str]]:
     problems += [f"{key}: is required" for key in ("schema_version", "symptoms") if key not in data]
     conditions, nested = parse_conditions(data.get("conditions", {}))
     problems += nested
-    lists = {key: string_list(data, key, problems) for key in ("relieves", "symptoms", "uses")}
+    lists: dict[str, Any] = {key: string_list(data, key, problems) for key in ("relieves", "symptoms", "uses")}
     versions = data.get("versions", {})
     if not (isinstance(versions, dict) and all(isinstance(text, str) for pair in versions.items() for text in pair)):
         problems.append("versions: must map distributions to version specifiers")

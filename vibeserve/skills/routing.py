@@ -26,6 +26,8 @@ FIT_WEIGHT = 0.04
 WEAK_MATCH = 0.25
 """share of the description's weight: below it the best match is a guess, and the fallback is shown, too"""
 NUM_FIRST = 5
+TINY_SCORE = 1e-6
+"""above 0: shown"""
 SUFFIXES = ("ings", "ing", "ed", "es", "s", "er", "ly")
 MIN_STEM = 3
 STOP_TEXT = """
@@ -62,7 +64,8 @@ def route(skills: Sequence[Skill], *, facts: TargetFacts | None, bottleneck: Bot
     counts = Counter(term for weights in known.values() for term in weights)
     asked = {term: math.log(1 + len(skills) / (1 + counts[term])) for term in _terms(bottleneck.text)}
     whole = sum(asked.values()) or 1.0
-    rows, best = [], 0.0
+    rows: list[Routed] = []
+    best = 0.0
     for skill in fitting:
         shared = {term: idf * known[skill.name][term] for term, idf in asked.items() if term in known[skill.name]}
         spans = tuple(span for span in relieved(skill) if bottleneck.spans.get(span, 0.0) > 0)
@@ -81,7 +84,7 @@ def _with_fallback(ranked: Sequence[Routed]) -> list[Routed]:
     first = ranked[:NUM_FIRST]
     late = [row for row in ranked[NUM_FIRST:] if row.skill.applies is not None and row.skill.applies.fallback]
     kept = list(first[: NUM_FIRST - len(late)])
-    score = kept[-1].score if kept else 0.0
+    score = max(kept[-1].score if kept else 0.0, TINY_SCORE)
     moved = [replace(row, score=score) for row in late]
     return [*kept, *moved, *(row for row in ranked if row not in kept and row not in late)]
 
