@@ -148,7 +148,7 @@ ELSEWHERE: dict[str, str] = {
     "rounds/offering.py:_refuse_moved_pins": "tests/agents/test_pins.py",
     "seeds/port.py:get_seed": "tests/seeds/test_seeds.py",
     "cli/skill_checks.py:route": "tests/cli/test_cli_skills.py",
-    "cli/skill_folders.py:library_of": "tests/cli/test_cli_skills.py",
+    "cli/skill_folders.py:folders_of": "tests/cli/test_cli_skills.py",
     "cli/skill_folders.py:named_skill": "tests/cli/test_cli_skills.py",
     "cli/skill_library.py:main": "tests/cli/test_cli_skills.py",
     "skills/draft.py:write_draft": "tests/skills/test_skill_notes.py",
