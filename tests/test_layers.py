@@ -35,7 +35,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("recordings", "status"),
     ("artifact", "report"),
     ("build", "comparison", "initialise", "exploits"),
-    ("sweeps", "loopback", "upgrading", "host_loopback"),
+    ("sweeps", "loopback", "upgrading", "host_loopback", "ablation"),
     ("crash_loop",),
     ("cli",),
 )

@@ -56,6 +56,15 @@ def test_every_turn_is_kept_beside_the_answer(tmp_path: Path) -> None:
     assert (folder / "prompt.md").read_text() == "Judge it."
 
 
+def test_who_keeps_count_is_told_every_transcript(tmp_path: Path) -> None:
+    told: list[tuple[str, list[str]]] = []
+    desk = desk_with(tmp_path, "no idea", "no idea")
+    desk.caller.finished = lambda key, turns: told.append((key, [turn.kind for turn in turns]))
+    with pytest.raises(RefusedError):
+        ask(desk)
+    assert told == [("r01a1-judge", ["message", "note", "message", "note"])], "a call that came to nothing as well"
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from scripted import role_agent
 from vibeserve.agents.caller import AgentCaller
 from vibeserve.agents.language import Shelf
 from vibeserve.agents.ledger import Spend
-from vibeserve.agents.requests import AgentUsage
+from vibeserve.agents.requests import AgentUsage, Turn
 from vibeserve.agents.sandboxed import ToolSandbox
 from vibeserve.agents.team import NOTES, SPEND, AgentSetting, make_agents, make_backend, make_ledger
 from vibeserve.config import compose_spec
@@ -94,6 +95,23 @@ def test_what_an_earlier_process_spent_counts_against_the_caps(setting: Any) -> 
         ledger.check("judge")
     ledger.add(role="planner", key="p02-planner", backend="openai", model="m", usage=AgentUsage(output_tokens=1))
     assert [event.data["role"] for event in made.journal.events(SPEND)] == ["judge", "planner"]
+
+
+def test_skills_that_an_agent_opens_are_journalled_by_call(setting: Any) -> None:
+    made = setting("agents=openai")
+    finished = caller_of(make_agents(made).planner).finished
+    finished("p01-planner", [Turn(kind="tool_call", name="read_skill", text='{"name": "chunked-prefill"}')])
+    finished("p02-planner", [Turn(kind="message", text="nothing")])
+    rows = [event.data for event in made.journal.events("skills_opened")]
+    assert rows == [{"key": "p01-planner", "skills": ["chunked-prefill"]}], "a call that opened none leaves nothing"
+
+
+def test_a_target_without_some_skills_shows_agents_none_of_their_files(setting: Any, tmp_path: Path) -> None:
+    made = setting("agents=external", "skills.exclude=[packed-linears]")
+    kept = [skill for skill in SKILLS if skill.name != "packed-linears"]
+    shelf = make_agents(replace(made, skills=kept)).planner.shelf  # type: ignore[attr-defined]
+    assert shelf.folder == tmp_path / "run-1" / "skills_notes"
+    assert {path.name for path in shelf.folder.iterdir()} == {skill.name for skill in kept}
 
 
 def test_hidden_components_are_in_no_folder_that_agents_read(setting: Any, tmp_path: Path) -> None:

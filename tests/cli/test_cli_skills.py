@@ -93,11 +93,22 @@ def test_refused_command_lines(capsys: pytest.CaptureFixture[str], argv: tuple[s
 def test_a_failing_skill_fails_the_check(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     note = write_draft("my-thing", folder=tmp_path) / "SKILL.md"
     note.write_text(note.read_text().replace("assert sorted(rows) == [1, 2, 3]", "assert not rows"))
-    code, out, err = run(capsys, "check", "my-thing", "--path", str(tmp_path))
-    assert code == 3 and "AssertionError" in out and "1 failures in 1 skills" in err
+    code, out, _ = run(capsys, "check", "my-thing", "--path", str(tmp_path))
+    assert code == 3 and "AssertionError" in out
+    assert out.endswith("0 of 1 skills are routed and executed; 1 failures\n")
     code, out, _ = run(capsys, "check", "my-thing", "--path", str(tmp_path), "--json")
     found = json.loads(out)
     assert code == 3 and found["count"] == 0 and len(found["failures"]) == 1
+
+
+def test_a_folder_brings_its_own_descriptions(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    write_draft("my-thing", folder=tmp_path)
+    row = {"id": "mine", "text": "the first thing that somebody sees", "expect": [{"skills": ["my-thing"]}]}
+    (tmp_path / "routing.yaml").write_text(json.dumps({"bottlenecks": [row]}))
+    found = document(capsys, "check", "my-thing", "--path", str(tmp_path))
+    assert found["count"] == 1 and found["skills"][0]["routed"] is True
+    suite = document(capsys, "route", "--suite", "--path", str(tmp_path))
+    assert suite["queries"] % 21 == 0 and suite["hits_in_first_five"] == suite["queries"]
 
 
 def test_exported_through_the_front(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ first (`tests/test_late_refusals.py`); or the part that owns them tests its own 
 from __future__ import annotations
 
 ELSEWHERE: dict[str, str] = {
+    "ablation/command.py:_refuse_wrong": "tests/ablation/test_ablation.py",
     "accuracy/faults.py:refuse_unproven": "tests/accuracy/test_trial.py",
     "accuracy/probing.py:probe_server": "tests/accuracy/test_generic_probes.py",
     "accuracy/rescore.py:run_child": "tests/accuracy/test_trial.py",
@@ -146,7 +147,7 @@ ELSEWHERE: dict[str, str] = {
     "policies/__init__.py:make_policy": "tests/policies/test_policies.py",
     "rounds/offering.py:_refuse_moved_pins": "tests/agents/test_pins.py",
     "cli/skill_checks.py:route": "tests/cli/test_cli_skills.py",
-    "cli/skill_folders.py:library_of": "tests/cli/test_cli_skills.py",
+    "cli/skill_folders.py:folders_of": "tests/cli/test_cli_skills.py",
     "cli/skill_folders.py:named_skill": "tests/cli/test_cli_skills.py",
     "cli/skill_library.py:main": "tests/cli/test_cli_skills.py",
     "skills/draft.py:write_draft": "tests/skills/test_skill_notes.py",

@@ -30,7 +30,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "targets").mkdir()
     (tmp_path / "targets" / "mine.yaml").write_text(
         "defaults:\n  - override /model: tiny_llama\n  - override /hardware: cpu\n  - override /workload: chat_short\n"
-        "skills: {path: [../own]}\n"
+        "  - override /baseline: scaffold\n"
+        "skills: {path: [../own]}\ngoals:\n  - {metric: output_throughput, load: c4, min_ratio: 1.5, against: naive}\n"
     )
     write_draft("own-thing", folder=tmp_path / "own")
     monkeypatch.chdir(tmp_path)
@@ -62,7 +63,7 @@ def test_the_digest_follows_the_stacked_folders(project: Path) -> None:
 def test_a_folder_that_is_not_there_is_told_with_its_line(project: Path) -> None:
     (project / "own").rename(project / "moved")
     text = problems()
-    assert "mine.yaml:5" in text and f"skills.path.0: there is no folder {project / 'own'}" in text
+    assert "mine.yaml:6" in text and f"skills.path: there is no folder {project / 'own'}" in text
     with pytest.raises(SpecError, match="names skills that are not there"):
         target_skills(_unchecked(project))
 
@@ -161,9 +162,3 @@ def test_an_export_to_nowhere_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpecError, match="file is no folder"):
         export_skills([], client="codex", out=tmp_path / "file")
-
-
-def test_what_is_exported_fits_the_indexes_of_the_agents() -> None:
-    """Codex gives an index of all skills about 8,000 characters and cuts descriptions beyond it."""
-    skills = load_skills(data_dir("skills"))
-    assert sum(len(skill.name) + len(skill.description) for skill in skills) <= 8000

@@ -1,4 +1,4 @@
-"""applies.yaml, snippets, names of libraries, links and sections: what is taken and what is refused, with which words."""
+"""applies.yaml, snippets, names of libraries, links and sections: what is taken and what is refused, in which words."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_refused_optional_front_matter(draft: Path, front: str, expected: str) -
         ("| what is seen next | what is wrong then |\n", "", "Failure symptoms: a table of at least 3 rows"),
         ("Effect not measured.", "Very fast.", "Effect: neither a figure nor the words 'effect not measured'"),
         ("https://example.org", "a book", "Sources: names no address"),
-        ("The mechanism", "[More](references/more.md). The mechanism", "the link to references/more.md leads to no file"),
+        ("The mechanism", "[More](references/more.md). The mechanism", "link to references/more.md leads to no file"),
         ("The mechanism", "[More](../other/SKILL.md). The mechanism", "leaves the skill's folder"),
         ("The mechanism", "`torch.nn.functional.no_such_thing(x)`", "torch.nn.functional has no 'no_such_thing'"),
         ("```python run", "```python", "a python block that nothing runs; valid: `python run`"),
@@ -145,7 +145,7 @@ def test_names_and_versions_are_held_against_what_is_installed(draft: Path) -> N
         draft, versions={"numpy": ">=2", "torch": "<1", "no-such-library": ">=1"},
         uses=["numpy.matmul", "llguidance.LLMatcher.no_such_method", "absent_library.thing"],
     )  # fmt: skip
-    first, second = version_problems(skill)
+    second, first = sorted(version_problems(skill), key=len)
     assert "checked with torch <1, installed is 2." in first and "no-such-library is not installed" in second
     problems = name_problems([named_in(skill)])
     assert len(problems) == 2

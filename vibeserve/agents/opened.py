@@ -55,7 +55,8 @@ def opened_in(turns: Iterable[Turn], *, names: Collection[str]) -> tuple[str, ..
             continue
         if turn.name == READ_SKILL:
             name = _argument(turn.text)
-            found.update({name: None} if name in names else {})
+            if name in names:
+                found[name] = None
         else:
             found.update(dict.fromkeys(pattern.findall(turn.text)))
     return tuple(found)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vibeserve.arguments import VerbParser
 from vibeserve.cli.output import write, write_json, write_table
-from vibeserve.cli.skill_folders import add_library, library_of, named_skill, spec_of
-from vibeserve.errors import RefusedError, SpecError
+from vibeserve.cli.skill_folders import add_library, folders_of, library_of, named_skill, spec_of
+from vibeserve.errors import SpecError
 
 if TYPE_CHECKING:
     from vibeserve.skills import LibraryCheck, Skill, SuiteResult
@@ -17,12 +19,13 @@ MAX_WORDS_SHOWN = 6
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Check the library, or the named skills. Returns 0; RefusedError where there is any failure."""
+    """Check the library, or the named skills. Returns 3 where there is any failure."""
     from vibeserve.skills.checking import check_library
 
-    skills = library_of(arguments, spec_of(arguments))
+    spec = spec_of(arguments)
+    skills = library_of(arguments, spec)
     chosen = [named_skill(skills, name) for name in arguments.names] or skills
-    suite = _suite(skills)
+    suite = _suite(skills, folders_of(arguments, spec))
     found = check_library(chosen, routed=suite.routed, is_run=not arguments.is_static)
     if arguments.is_json:
         rows = [
@@ -36,9 +39,7 @@ def check(arguments: argparse.Namespace) -> int:
         write_json({"schema_version": 1, "count": found.count, "failures": list(found.failures), "skills": rows})
     else:
         _write_check(found)
-    if found.failures:
-        raise RefusedError(f"{len(found.failures)} failures in {len(found.skills)} skills")
-    return 0
+    return 3 if found.failures else 0
 
 
 def _write_check(found: LibraryCheck) -> None:
@@ -57,14 +58,16 @@ def _write_check(found: LibraryCheck) -> None:
     write(f"{found.count} of {len(found.skills)} skills are routed and executed; {len(found.failures)} failures")
 
 
-def _suite(skills: list[Skill]) -> SuiteResult:
-    """The routing suite, over every target that ships. Skills that are not part of it stay out of its expectations."""
-    from vibeserve.core.paths import data_dir
+def _suite(skills: list[Skill], folders: list[Path]) -> SuiteResult:
+    """The routing suites of all folders that have one, over every target that ships."""
     from vibeserve.skills.suite import SUITE_FILE, read_suite, run_suite
 
-    return run_suite(read_suite(data_dir("skills") / SUITE_FILE), targets=shipped_facts(), skills=skills)
+    paths = [folder / SUITE_FILE for folder in folders if (folder / SUITE_FILE).is_file()]
+    queries = [query for path in paths for query in read_suite(path)]
+    return run_suite(queries, targets=shipped_facts(), skills=skills)
 
 
+@cache
 def shipped_facts() -> dict[str, Any]:
     """Facts of every target that ships, on a machine of which nothing is known: the same everywhere."""
     from vibeserve.config.compose import compose_file
@@ -122,7 +125,8 @@ def _route_one(arguments: argparse.Namespace) -> int:
 
 
 def _route_suite(arguments: argparse.Namespace) -> int:
-    result = _suite(library_of(arguments, spec_of(arguments)))
+    spec = spec_of(arguments)
+    result = _suite(library_of(arguments, spec), folders_of(arguments, spec))
     hits = len(result.answers) - len(result.misses)
     if arguments.is_json:
         write_json({

@@ -29,11 +29,10 @@ def spec_of(arguments: argparse.Namespace) -> Spec | None:
     return compose_spec([f"+target={arguments.target}"]) if arguments.target else None
 
 
-def library_of(arguments: argparse.Namespace, spec: Spec | None = None) -> list[Skill]:
-    """Everything that ships and that the options stack on it. SpecError for what is not valid, and for conflicts."""
+def folders_of(arguments: argparse.Namespace, spec: Spec | None = None) -> list[Path]:
+    """What ships, and the folders that the options stack on it. SpecError for one that is not there."""
     from vibeserve.core.paths import data_dir
     from vibeserve.skills.library import declared_folders, folder_of
-    from vibeserve.skills.loader import load_skills
 
     folders = declared_folders(spec) if spec else []
     for text in arguments.path:
@@ -41,7 +40,14 @@ def library_of(arguments: argparse.Namespace, spec: Spec | None = None) -> list[
             folders.append(folder_of(text, start=Path.cwd()))
         except LookupError as error:
             raise SpecError(f"skills: --path {text}: {error.args[0]}") from error
-    return load_skills(data_dir("skills"), *folders)
+    return [data_dir("skills"), *folders]
+
+
+def library_of(arguments: argparse.Namespace, spec: Spec | None = None) -> list[Skill]:
+    """The skills of those folders. SpecError for what is not valid, and for conflicts."""
+    from vibeserve.skills.loader import load_skills
+
+    return load_skills(*folders_of(arguments, spec))
 
 
 def used_skills(arguments: argparse.Namespace) -> list[Skill]:

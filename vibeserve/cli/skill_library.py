@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vibeserve.arguments import VerbParser
 from vibeserve.cli.output import write, write_json, write_table
@@ -52,7 +52,7 @@ def _list(arguments: argparse.Namespace) -> int:
     from vibeserve.skills.routing import conditions_of, relieved
 
     skills = used_skills(arguments)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "name": skill.name, "description": skill.description, "component": skill.card is not None,
             "path": str(skill.path), "relieves": list(relieved(skill)), "effect": effect_of(skill),
@@ -89,7 +89,7 @@ def _show(arguments: argparse.Namespace) -> int:
     skills = used_skills(arguments)
     skill = named_skill(skills, arguments.name)
     effect = read_effect(skill)
-    document = {
+    document: dict[str, Any] = {
         "schema_version": 1, "name": skill.name, "description": skill.description, "path": str(skill.path),
         "digest": skill.digest, "conditions": {k: list(v) for k, v in vars(conditions_of(skill)).items() if v},
         "relieves": list(relieved(skill)), "component": to_data(skill.card) if skill.card else None,

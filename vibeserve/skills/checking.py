@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from vibeserve.skills.apis import name_problems, named_in, version_problems
-from vibeserve.skills.effects import EFFECT_FILE, read_effect
+from vibeserve.skills.effects import EFFECT_FILE
 from vibeserve.skills.loader import Skill
 from vibeserve.skills.snippets import FENCE, Ran, body_of, find_snippets, note_files, run_snippet
 
@@ -146,13 +145,6 @@ def section_problems(skill: Skill) -> Iterator[str]:
     effect = _section(body, "Effect")
     if "Effect" in present and UNMEASURED not in effect.lower() and not re.search(r"\d", effect):
         yield f"{path}: Effect: neither a figure nor the words '{UNMEASURED}'"
-    yield from _effect_file_problems(skill, path)
-
-
-def _effect_file_problems(skill: Skill, path: Path) -> Iterator[str]:
-    rows = read_effect(skill)
-    if rows and not any(row.target in _section(body_of(skill), "Effect") for row in rows):
-        yield f"{path}: Effect: does not name a target of {EFFECT_FILE}, which an ablation measured"
 
 
 def _section(body: str, name: str) -> str:

@@ -26,6 +26,8 @@ class Applies:
     """spans of a request's wall time that it is about"""
     symptoms: tuple[str, ...] = ()
     """what somebody sees who needs it, a phrase each: routing compares them with a bottleneck's description"""
+    fallback: bool = False
+    """shown among the first where no skill matches a description well: look again before choosing"""
     versions: Mapping[str, str] = field(default_factory=dict)
     """distribution -> version specifier that the note was checked with, such as `>=2.13,<3`"""
     uses: tuple[str, ...] = ()
@@ -40,11 +42,13 @@ def parse_applies(data: Any) -> tuple[Applies | None, list[str]]:
     problems += [f"{key}: is required" for key in ("schema_version", "symptoms") if key not in data]
     conditions, nested = parse_conditions(data.get("conditions", {}))
     problems += nested
-    lists = {key: string_list(data, key, problems) for key in ("relieves", "symptoms", "uses")}
+    lists: dict[str, Any] = {key: string_list(data, key, problems) for key in ("relieves", "symptoms", "uses")}
     versions = data.get("versions", {})
     if not (isinstance(versions, dict) and all(isinstance(text, str) for pair in versions.items() for text in pair)):
         problems.append("versions: must map distributions to version specifiers")
         versions = {}
+    if not isinstance(data.get("fallback", False), bool):
+        problems.append("fallback: must be true or false")
     if data.get("schema_version", 1) != 1:
         problems.append(f"schema_version: {data['schema_version']!r} is unknown; valid: 1")
     problems += [
@@ -58,7 +62,8 @@ def parse_applies(data: Any) -> tuple[Applies | None, list[str]]:
     problems += [f"versions: {problem}" for problem in _specifier_problems(versions)]
     if problems:
         return None, problems
-    return Applies(conditions=conditions, versions=dict(versions), **lists), []
+    fallback = data.get("fallback", False)
+    return Applies(conditions=conditions, versions=dict(versions), fallback=fallback, **lists), []
 
 
 def _is_dotted(name: str) -> bool:

@@ -47,11 +47,11 @@ def skill_problems(spec: Spec) -> list[str]:
 def _folders(spec: Spec) -> tuple[list[Path], list[str]]:
     folders: list[Path] = []
     problems: list[str] = []
-    for number, text in enumerate(spec.skills.path):
+    for text in spec.skills.path:
         try:
             folders.append(folder_of(text, start=spec.target.folder_of(text) or Path.cwd()))
         except LookupError as error:
-            problems.append(f"skills.path.{number}: {error.args[0]}")
+            problems.append(f"skills.path: {error.args[0]}")
     return folders, problems
 
 

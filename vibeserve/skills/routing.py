@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from vibeserve.skills.card import Conditions
@@ -23,6 +23,11 @@ NAME_WEIGHT, SYMPTOM_WEIGHT, DESCRIPTION_WEIGHT = 1.6, 1.3, 0.8
 SPAN_WEIGHT = 0.35
 FIT_WEIGHT = 0.04
 """for each condition that names this very target: of two that match alike the narrower one is meant"""
+WEAK_MATCH = 0.25
+"""share of the description's weight: below it the best match is a guess, and the fallback is shown, too"""
+NUM_FIRST = 5
+TINY_SCORE = 1e-6
+"""above 0: shown"""
 SUFFIXES = ("ings", "ing", "ed", "es", "s", "er", "ly")
 MIN_STEM = 3
 STOP_TEXT = """
@@ -59,15 +64,29 @@ def route(skills: Sequence[Skill], *, facts: TargetFacts | None, bottleneck: Bot
     counts = Counter(term for weights in known.values() for term in weights)
     asked = {term: math.log(1 + len(skills) / (1 + counts[term])) for term in _terms(bottleneck.text)}
     whole = sum(asked.values()) or 1.0
-    rows = []
+    rows: list[Routed] = []
+    best = 0.0
     for skill in fitting:
         shared = {term: idf * known[skill.name][term] for term, idf in asked.items() if term in known[skill.name]}
         spans = tuple(span for span in relieved(skill) if bottleneck.spans.get(span, 0.0) > 0)
-        score = sum(shared.values()) / whole + SPAN_WEIGHT * sum(bottleneck.spans[span] for span in spans)
+        words = sum(shared.values()) / whole
+        best = max(best, words)
+        score = words + SPAN_WEIGHT * sum(bottleneck.spans[span] for span in spans)
         score += FIT_WEIGHT * _num_named(conditions_of(skill), facts) if score > 0 else 0.0
         matched = tuple(sorted(shared, key=lambda term: (-shared[term], term)))
         rows.append(Routed(skill=skill, score=round(score, 6), matched=matched, spans=spans))
-    return sorted(rows, key=lambda row: (-row.score, row.skill.name))
+    ranked = sorted(rows, key=lambda row: (-row.score, row.skill.name))
+    return _with_fallback(ranked) if best < WEAK_MATCH and bottleneck.text else ranked
+
+
+def _with_fallback(ranked: Sequence[Routed]) -> list[Routed]:
+    """Fallback skills at the end of the first few, if they do not stand there already."""
+    first = ranked[:NUM_FIRST]
+    late = [row for row in ranked[NUM_FIRST:] if row.skill.applies is not None and row.skill.applies.fallback]
+    kept = list(first[: NUM_FIRST - len(late)])
+    score = max(kept[-1].score if kept else 0.0, TINY_SCORE)
+    moved = [replace(row, score=score) for row in late]
+    return [*kept, *moved, *(row for row in ranked if row not in kept and row not in late)]
 
 
 def why_pruned(skill: Skill, *, facts: TargetFacts) -> str | None:

@@ -15,10 +15,9 @@ from vibeserve.errors import SpecError
 from vibeserve.skills.card import SPANS
 from vibeserve.skills.conditions import TargetFacts
 from vibeserve.skills.loader import Skill, read_yaml
-from vibeserve.skills.routing import Bottleneck, Routed, route, why_pruned
+from vibeserve.skills.routing import NUM_FIRST, Bottleneck, Routed, route, why_pruned
 
 SUITE_FILE = "routing.yaml"
-NUM_FIRST = 5
 KEYS = ("id", "text", "spans", "expect")
 WHEN = tuple(each.name for each in fields(TargetFacts) if each.name != "cpu_flags")
 
