@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from speech_samples import tiny_speech_dir
 
 from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
-from vibeserve.skills import Skill, resolve
+from vibeserve.skills import Skill, assemble, resolve
 from vibeserve.skills.resolve import card_of
 
 COMPONENTS = sorted(path.parent.name for path in data_dir("skills").glob("*/component.yaml"))
@@ -39,7 +40,15 @@ def test_an_assembly_passes_its_own_tests(built_workspace, tiny_model_dir: Path,
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_a_component_alone_passes_the_tests(built_workspace, tiny_model_dir: Path, name: str) -> None:
-    run_tests(built_workspace(name), tiny_model_dir, "tests")
+    workspace = built_workspace(name)
+    is_speech = (workspace / "runtime/encoder.py").is_file()
+    run_tests(workspace, tiny_speech_dir() if is_speech else tiny_model_dir, "tests")
+
+
+@pytest.mark.slow
+def test_the_speech_scaffold_passes_its_own_tests(tmp_path: Path) -> None:
+    assemble(data_dir("templates") / "runtime/speech", [], {}, tmp_path / "workspace")
+    run_tests(tmp_path / "workspace", tiny_speech_dir(), "tests")
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
