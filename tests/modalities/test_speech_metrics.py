@@ -82,3 +82,13 @@ def test_the_edges_of_long_recordings_are_shown() -> None:
     assert found["mean_partial_first_5s"] == pytest.approx(0.1)
     assert found["mean_partial_last_5s"] == pytest.approx(0.3)
     assert "mean_partial_last_5s" not in measured(record_of(4, delays=[0.1] * 4))
+
+
+def test_what_a_client_waited_is_what_audits_compare() -> None:
+    from vibeserve.live_audits.decisions import block_s, reply_s
+
+    record = record_of(3, delays=[0.1, 0.2, 0.3], final_s=0.4)
+    assert record.waited_s == pytest.approx(1.0)
+    assert reply_s(record) == pytest.approx(1.0)
+    assert block_s([record, record]) == pytest.approx(2.0)
+    assert reply_s(record_of(1, delays=[None], final_s=None, error="lost")) == math.inf
