@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,8 +48,6 @@ def load(server: RunningServer, bundle: Bundle, *, num: int, stop_after_s: float
     session.start()
     try:
         if stop_after_s:
-            import time
-
             time.sleep(stop_after_s)
         else:
             session.wait(timeout_s=60)
@@ -62,7 +61,7 @@ def test_spoken_recordings_pass_the_judge(server: RunningServer, bundle: Bundle,
     assert [record.error for record in records] == [None] * 4
     judged = judge_records(records, bundle=bundle.ref, num_threads=1, max_replies=0, seed=1, run_dir=tmp_path)
     assert judged.refusals == ()
-    assert judged.figures["num_tokens"] > 40
+    assert judged.figures["num_tokens"] > 40 and judged.figures["top1"] == 1.0
     found = measured_values(bundle, records, [Window(start_s=0, end_s=60)])
     assert found["num_chunks"] == sum(record.request.payload["duration_ms"] // 250 for record in records)
     assert found["realtime_sessions"] > 0 and found["time_to_partial_p50"] > 0
