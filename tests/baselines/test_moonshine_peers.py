@@ -47,9 +47,10 @@ def test_the_gate_passes_what_they_serve(tmp_path: Path, name: str, dtype: str) 
         peer.launch(chosen), host=get_host(spec.host), tier=Tier.C, cpus=(0,), threads=1, run_dir=tmp_path / "run"
     )
     try:
+        requests = itertools.islice(bundle.load_requests(7, Pool.visible), 4)
         session = LoadSession(
             bundle=bundle, base_url=server.base_url, dialect=peer.dialect, model=peer.model_name(chosen), name=name,
-            load=LoadPoint(name="c2", concurrency=2), requests=itertools.islice(bundle.load_requests(7, Pool.visible), 4),
+            load=LoadPoint(name="c2", concurrency=2), requests=requests,
         )  # fmt: skip
         session.start()
         try:

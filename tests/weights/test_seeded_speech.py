@@ -1,4 +1,4 @@
-"""Seeded weights of Moonshine Streaming: sizes as declared, the same every time, and words that hang on what is heard."""
+"""Seeded weights of Moonshine Streaming: sizes as declared, the same every time, words that hang on what is heard."""
 
 from __future__ import annotations
 
