@@ -25,7 +25,8 @@ def example_lines(artifact: Path, *, url: str, model: str) -> list[str]:
     if is_openai(artifact):
         return [_curl(f"{url}/v1/completions", {"model": model, "prompt": "The sea is", "max_tokens": 32})]
     if read_spec(artifact).model.modality is Modality.speech:
-        return [f"curl {shlex.quote(f'{url}/v1/audio/transcriptions')} -F model={shlex.quote(model)} -F file=@speech.wav"]
+        address = shlex.quote(f"{url}/v1/audio/transcriptions")
+        return [f"curl {address} -F model={shlex.quote(model)} -F file=@speech.wav"]
     found = _literals(artifact / API_FILE)
     route, shown = found.get("PATH"), found.get("EXAMPLE")
     if not isinstance(route, str) or not route.startswith("/") or not isinstance(shown, dict):
