@@ -127,6 +127,12 @@ class Record:
         """What the reference scores: `output`, unless a workload's own type of record says otherwise."""
         return self.output
 
+    @property
+    def waited_s(self) -> float | None:
+        """Seconds that the client waited for output, of a workload that paces its requests itself (speech in real
+        time), where the whole request's time says nothing; None = from `sent_s` to `end_s`."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Response:
@@ -222,7 +228,8 @@ class Context:
 class Workload(Protocol):
     """`workload.py`.
 
-    Optional: `shortened(request)`, a cheap version of a request for warm-ups; `plain(request)`, a request without what
+    Optional: `shortened(request)`, a cheap version of a request for warm-ups; `audited(request)`, a shorter one for
+    audits of times, which send dozens one after the other; `plain(request)`, a request without what
     only the check asks for (such as log-probabilities), for servers that are measured and not judged;
     `prepared(requests)`, those of a load with what takes time to make, the first of them made before it returns;
     `REQUEST` and

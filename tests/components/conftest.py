@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -45,12 +45,18 @@ def built_workspace(shipped_skills: list[Skill], tmp_path_factory: pytest.TempPa
     def build(*names: str) -> Path:
         if names not in built:
             workspace = tmp_path_factory.mktemp("components") / "workspace"
-            composition = compose_scaffold(model_of(shipped_skills, names))
-            scaffold = write_scaffold(composition, workspace.with_name("scaffold"))
             components = resolve(names, shipped_skills)
+            modality = modality_of(components)
+            if modality == "text":
+                composition = compose_scaffold(model_of(shipped_skills, names))
+                scaffold = write_scaffold(composition, workspace.with_name("scaffold"))
+            else:
+                scaffold = data_dir("templates") / "runtime" / modality
             # what is for a GPU runs the same code here
             has_device = any("device" in card_of(skill).parameters for skill in components)
             assemble(scaffold, components, {"device": "cpu"} if has_device else {}, workspace)
+            if not (workspace / "runtime/build.py").is_file():
+                return built.setdefault(names, workspace)
             finished = subprocess.run(
                 [sys.executable, "-m", "runtime.build"], cwd=workspace, capture_output=True, text=True, check=False
             )
@@ -74,3 +80,8 @@ def model_dir_for(shipped_skills: list[Skill], tiny_model_dir: Path) -> Callable
         return materialise(model, cache=Path(tempfile.gettempdir()) / "vibeserve-tests").path
 
     return find
+
+
+def modality_of(components: Sequence[Skill]) -> str:
+    """The first one's: whose scaffold they go over."""
+    return next((name for skill in components for name in card_of(skill).conditions.modalities), "text")

@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from speech_samples import tiny_speech_dir
 
 from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
-from vibeserve.skills import Skill, resolve
+from vibeserve.skills import Skill, assemble, resolve
 from vibeserve.skills.resolve import card_of
 
 COMPONENTS = sorted(path.parent.name for path in data_dir("skills").glob("*/component.yaml"))
@@ -46,7 +47,15 @@ def test_what_is_for_a_gpu_passes_its_own_tests_on_a_cpu(built_workspace, tiny_m
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_a_component_alone_passes_the_tests(built_workspace, model_dir_for, name: str) -> None:
-    run_tests(built_workspace(name), model_dir_for(name), "tests")
+    workspace = built_workspace(name)
+    is_speech = (workspace / "runtime/encoder.py").is_file()
+    run_tests(workspace, tiny_speech_dir() if is_speech else model_dir_for(name), "tests")
+
+
+@pytest.mark.slow
+def test_the_speech_scaffold_passes_its_own_tests(tmp_path: Path) -> None:
+    assemble(data_dir("templates") / "runtime/speech", [], {}, tmp_path / "workspace")
+    run_tests(tmp_path / "workspace", tiny_speech_dir(), "tests")
 
 
 @pytest.mark.parametrize("name", COMPONENTS)

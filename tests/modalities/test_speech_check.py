@@ -41,7 +41,7 @@ RIGHT = record_of(2, delays=[0.1, 0.1], final_s=None, error=CUT)
 
 def test_right_transcripts_pass() -> None:
     assert not refused(RIGHT, scored([0.0] * 4, [0.0] * 7))
-    assert not inspected(RIGHT, record_of(12, delays=[0.2] * 12))
+    assert not inspected(RIGHT, record_of(12, delays=[0.2] * 12, final_s=0.3))
 
 
 def test_near_ties_pass_and_other_words_do_not() -> None:
@@ -55,7 +55,7 @@ def test_text_unlike_its_ids_is_refused() -> None:
 
 
 def test_what_the_reference_cannot_score_is_refused() -> None:
-    assert refused(RIGHT, scored([], [], problem="a transcript longer than the audio allows")) == {"missing_margin"}
+    assert refused(RIGHT, scored([], [], problem="a transcript longer than the audio allows")) >= {"missing_margin"}
     nothing = replace(RIGHT, output={"partials": [], "final": None})
     assert refused(nothing, scored()) == {"missing_margin", "missing_text"}
 

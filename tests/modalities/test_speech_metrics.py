@@ -24,12 +24,12 @@ def latencies(record: SpeechRecord) -> list[float]:
 
 
 def test_a_chunk_waits_for_the_first_transcript_that_includes_it() -> None:
-    assert latencies(record_of(4, delays=[0.1, 0.2, 0.3, 0.4])) == [0.1, 0.2, 0.3, 0.4]
+    assert latencies(record_of(4, delays=[0.1, 0.2, 0.3, 0.4], final_s=0.5)) == [0.1, 0.2, 0.3, 0.4]
 
 
 def test_one_transcript_answers_all_chunks_before_it() -> None:
     """Waiting for more audio makes the earlier chunks wait."""
-    assert latencies(record_of(4, delays=[None, None, 0.1, 0.2])) == [1.1, 0.6, 0.1, 0.2]
+    assert latencies(record_of(4, delays=[None, None, 0.1, 0.2], final_s=0.5)) == [1.1, 0.6, 0.1, 0.2]
 
 
 def test_the_final_transcript_answers_what_no_partial_did() -> None:
@@ -60,7 +60,7 @@ def test_percentiles_and_rates() -> None:
 
 
 def test_a_recording_with_one_late_chunk_is_no_goodput() -> None:
-    assert measured(record_of(2, delays=[0.1, 1.2]))["goodput"] == 0
+    assert measured(record_of(2, delays=[0.1, 1.2], final_s=1.3))["goodput"] == 0
 
 
 def test_time_to_final_counts_from_the_last_word() -> None:
@@ -82,3 +82,13 @@ def test_the_edges_of_long_recordings_are_shown() -> None:
     assert found["mean_partial_first_5s"] == pytest.approx(0.1)
     assert found["mean_partial_last_5s"] == pytest.approx(0.3)
     assert "mean_partial_last_5s" not in measured(record_of(4, delays=[0.1] * 4))
+
+
+def test_what_a_client_waited_is_what_audits_compare() -> None:
+    from vibeserve.live_audits.decisions import block_s, reply_s
+
+    record = record_of(3, delays=[0.1, 0.2, 0.3], final_s=0.4)
+    assert record.waited_s == pytest.approx(1.0)
+    assert reply_s(record) == pytest.approx(1.0)
+    assert block_s([record, record]) == pytest.approx(2.0)
+    assert reply_s(record_of(1, delays=[None], final_s=None, error="lost")) == math.inf

@@ -36,7 +36,7 @@ def written(composition: Composition, tmp_path: Path) -> Path:
 def test_a_known_architecture_has_the_shipped_scaffold_itself(tmp_path: Path) -> None:
     composition = compose_scaffold(LLAMA)
     assert composition.layers == (RUNTIME / "text",)
-    assert composition.seams == tuple(seam for seam in SEAMS if seam != "recurrence")
+    assert composition.seams == tuple(seam for seam in SEAMS if seam not in ("recurrence", "encoder", "decoder"))
     assert composition.engines == ()
     assert written(composition, tmp_path) == RUNTIME / "text"
     assert not (tmp_path / "scaffold").exists()
@@ -46,7 +46,7 @@ def test_another_architecture_is_wrapped(tmp_path: Path) -> None:
     composition = compose_scaffold(MAMBA)
     assert composition.layers == (RUNTIME / "text", RUNTIME / "text_wrapped")
     assert composition.engines == ("transformers",)
-    assert set(SEAMS) - set(composition.seams) == {"linear", "attention", "recurrence"}
+    assert set(SEAMS) - set(composition.seams) == {"linear", "attention", "recurrence", "encoder", "decoder"}
     folder = written(composition, tmp_path)
     assert (folder / "runtime/model.py").read_bytes() == (RUNTIME / "text_wrapped/runtime/model.py").read_bytes()
     assert (folder / "runtime/engine.py").read_bytes() == (RUNTIME / "text/runtime/engine.py").read_bytes()

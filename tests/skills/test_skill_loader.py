@@ -131,7 +131,10 @@ def test_the_shipped_library_is_valid() -> None:
 
 def test_seams_and_spans_are_those_of_the_shipped_scaffold() -> None:
     scaffold = data_dir("templates") / "runtime/text"
-    hybrid = scaffold.with_name("text_hybrid")
-    assert all(any((folder / f"runtime/{seam}.py").is_file() for folder in (scaffold, hybrid)) for seam in SEAMS)
+    folders = [scaffold, scaffold.with_name("text_hybrid"), scaffold.with_name("speech")]
+    assert all(any((folder / f"runtime/{seam}.py").is_file() for folder in folders) for seam in SEAMS)
+    assert {seam for seam in SEAMS if (folders[-1] / f"runtime/{seam}.py").is_file()} == {
+        "weights", "linear", "encoder", "decoder", "scheduler", "tokenizer", "http", "placement",
+    }  # fmt: skip
     assert f"NAMES = {SPANS!r}".replace("'", '"') in (scaffold / "runtime/spans.py").read_text()
     assert set(load_scaffold(scaffold).parameters) >= {"max_num_seqs", "max_context_tokens", "max_waiting"}

@@ -74,8 +74,11 @@ def failed_problem(records: Sequence[Record], *, num_sent: int) -> str:
 
 
 def reply_s(record: Record) -> float:
-    """Seconds from sending to the last byte; infinite for a failed request."""
-    return record.end_s - record.sent_s if record.error is None else math.inf
+    """Seconds from sending to the last byte, or that the client waited where it paces the request itself; infinite for
+    a failed request."""
+    if record.error is not None:
+        return math.inf
+    return record.end_s - record.sent_s if record.waited_s is None else record.waited_s
 
 
 def first_output_s(record: Record) -> float:
@@ -95,9 +98,13 @@ def after_first_s(record: Record) -> float:
 
 
 def block_s(records: Sequence[Record]) -> float:
-    """Seconds from the first request's start to the last one's end; infinite where one failed or none is there."""
+    """Seconds from the first request's start to the last one's end, or that clients waited who pace their requests
+    themselves, all together; infinite where one failed or none is there."""
     if not records or any(record.error is not None for record in records):
         return math.inf
+    waited = [record.waited_s for record in records if record.waited_s is not None]
+    if waited:
+        return sum(waited)
     return max(record.end_s for record in records) - min(record.sent_s for record in records)
 
 

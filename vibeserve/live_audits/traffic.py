@@ -129,7 +129,8 @@ def alike(bench: Workbench, *, num: int, seed: int, max_output_tokens: int = 0) 
     0 = as many as the median), else the commonest shape among those drawn. Fewer where there are no more."""
     bundle = headline_bundle(bench)
     if not is_text(bundle):
-        return commonest(drawn(bundle, pool=Pool.certification, seed=seed, num=NUM_DRAWN))[:num]
+        found = drawn(bundle, pool=Pool.certification, seed=seed, num=NUM_DRAWN)
+        return commonest([bundle.audited(request) for request in found])[:num]
     lengths = lengths_of(bundle, seed=seed)
     output_tokens = min(max_output_tokens or lengths.output_median, lengths.output_median)
     return prompts(bench, num=num, seed=seed, prompt_tokens=lengths.prompt_median, output_tokens=output_tokens)

@@ -23,8 +23,17 @@ END_TOKEN_ID = 2
 START_TOKEN_ID = 1
 WINDOW_FRAMES, LOOKAHEAD_FRAMES = 16, 4
 """of a layer that looks ahead, its own frame included: three more"""
-GAINS = {"q_proj": math.sqrt(1.25), "k_proj": math.sqrt(1.25), "encoder_attn.o_proj": 2.0}
-"""part of a parameter's name -> factor of its standard deviation: transcripts hang on what is heard"""
+GAINS = {
+    "self_attn.q_proj": 2.0,
+    "self_attn.k_proj": 2.0,
+    "self_attn.o_proj": 1.4,
+    "encoder_attn.q_proj": 1.2,
+    "encoder_attn.k_proj": 1.2,
+    "encoder_attn.o_proj": 2.0,
+}
+"""part of a parameter's name -> factor of its standard deviation. Smaller ones repeat one word whatever is heard,
+larger ones change every word with every chunk and with rounding. With these, on the twin's sizes and 6 s of audio: 28%
+of two recordings' words are the same at the same place, 66% stay when half a second is added, bf16 turns 1%"""
 BRANCH_ENDS = ("o_proj", "fc2")
 EXTRA_KEYS = ("num_key_value_heads",)
 """keys that the class reads and does not declare (transformers 5.24)"""

@@ -19,8 +19,8 @@ MARGIN, TEXT = "margin", "text"
 FAR_NATS = 0.25
 """as for text: beyond it a token is another one, not a near tie that rounding turned"""
 MAX_AFTER_COMMIT_SHARE = 0.25
-"""of all partials may come after the client's last word. A server that answers each chunk, or skips to the newest one,
-has at most one a recording in the making then; one that queues chunks, or keeps its answers back, has many"""
+"""of all partials may come after the client's last word, beside the one of each recording's last chunk. A server that
+answers each chunk, or skips to the newest one, has none; one that queues chunks, or keeps its answers back, has many"""
 MIN_PARTIALS = 8
 """fewer of them say nothing about shares"""
 TOLERANCE_S = 0.002
@@ -130,14 +130,20 @@ def _absent_findings(records: Sequence[SpeechRecord]) -> Iterator[Finding]:
 def _late_findings(records: Sequence[SpeechRecord]) -> Iterator[Finding]:
     """Partials that came when nothing followed any more, of recordings that have been spoken to their end."""
     spoken = [record for record in records if record.committed_s is not None and record.error in (None, CUT)]
-    times = [(at_s, record.committed_s) for record in spoken for at_s, mark in record.marks if PARTIAL_MARK in mark]
-    late = sum(committed_s is not None and at_s > committed_s + TOLERANCE_S for at_s, committed_s in times)
     behind = sum(_is_behind_final(record) for record in spoken)
     if behind:
         yield Finding(reason_class="late_partials", text=f"{behind} recordings have partials behind their final one")
-    if len(times) >= MIN_PARTIALS and late > MAX_AFTER_COMMIT_SHARE * len(times):
-        text = f"{late} of {len(times)} partials came after the client's last word; a quarter is allowed"
+    num = sum(PARTIAL_MARK in mark for record in spoken for _, mark in record.marks)
+    late = sum(_num_late(record) for record in spoken)
+    if num >= MIN_PARTIALS and late > MAX_AFTER_COMMIT_SHARE * num:
+        text = f"{late} of {num} partials came after the client's last word; a quarter is allowed"
         yield Finding(reason_class="late_partials", text=text)
+
+
+def _num_late(record: SpeechRecord) -> int:
+    """Partials after the last word but for one: that of the last chunk cannot come before."""
+    last_s = (record.committed_s or 0.0) + TOLERANCE_S
+    return max(0, sum(at_s > last_s for at_s, mark in record.marks if PARTIAL_MARK in mark) - 1)
 
 
 def _is_behind_final(record: SpeechRecord) -> bool:

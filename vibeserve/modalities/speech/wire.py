@@ -51,6 +51,15 @@ class SpeechRecord(Record):
     def of_output(cls, request: Request, output: Any) -> SpeechRecord:
         return cls(request=request, output=output)
 
+    @property
+    def waited_s(self) -> float | None:
+        """For the transcripts of all chunks, one after the other, and for the final one."""
+        from vibeserve.modalities.speech.metrics import answers_of
+
+        finals = [at_s for at_s, mark in self.marks if FINAL_MARK in mark]
+        final_s = finals[-1] - self.committed_s if finals and self.committed_s is not None else 0.0
+        return sum(answer.latency_s for answer in answers_of(self)) + final_s
+
 
 def session_update(*, model: str, rate_hz: int = SAMPLE_RATE_HZ) -> str:
     """The event that configures a session for partial transcripts."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 from vibeserve.contract import Context, Metric, Pool, Request, SendError, Session, Window
@@ -16,6 +17,7 @@ from vibeserve.spec import Workload
 from vibeserve.workloads.streaming_asr import chunk_of, num_chunks_of, streaming_asr_stream
 
 SHORT_CHUNKS = 2
+AUDITED_CHUNKS = 4
 LEAST_SLEEP_S = 0.0005
 """a timer may fire a little early by the load's own clock"""
 
@@ -55,12 +57,17 @@ class SpeechWorkload:
     def shortened(self, request: Request) -> Request:
         return shortened(request, num_chunks=SHORT_CHUNKS)
 
+    def audited(self, request: Request) -> Request:
+        return shortened(request, num_chunks=AUDITED_CHUNKS)
+
 
 def shortened(request: Request, *, num_chunks: int) -> Request:
     """The recording's first chunks alone."""
     payload = request.payload
     duration_ms = min(payload["duration_ms"], num_chunks * payload["chunk_ms"])
-    return replace(request, payload={**payload, "duration_ms": duration_ms})
+    starts = accumulate((length for _, length, _ in payload["pieces"]), initial=0)
+    pieces = [piece for start, piece in zip(starts, payload["pieces"], strict=False) if start < duration_ms]
+    return replace(request, payload={**payload, "duration_ms": duration_ms, "pieces": pieces})
 
 
 class Speech:
