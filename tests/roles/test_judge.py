@@ -216,6 +216,24 @@ def test_a_model_of_another_architecture_is_tested_on_itself(
     assert ran[0][1].env["VIBESERVE_MODEL_DIR"] == str(bench.model.path)
 
 
+@pytest.mark.parametrize("architecture", ["olmo_hybrid", "qwen3_next"])
+def test_a_hybrid_model_is_tested_on_two_layers_of_its_own(
+    bench: FakeBench, workspace: Path, monkeypatch: pytest.MonkeyPatch, architecture: str
+) -> None:
+    judge, ran = own_tests_of(bench, monkeypatch, Finished(returncode=0, timed_out=False, seconds=1.0, log_tail=""))
+    asked: list[Model] = []
+
+    def materialise(model: Model, **_: Any) -> Any:
+        asked.append(model)
+        return SimpleNamespace(path=bench.run_dir / model.id)
+
+    monkeypatch.setattr(judge_module, "materialise", materialise)
+    bench.plan.spec.model.architecture = architecture
+    assert judge.own_tests(workspace) == []
+    assert [(model.id, model.architecture) for model in asked] == [(f"tiny_{architecture}", architecture)]
+    assert ran[0][1].env["VIBESERVE_MODEL_DIR"] == str(bench.run_dir / f"tiny_{architecture}")
+
+
 @pytest.mark.parametrize(("timed_out", "reason_class"), [(False, "failed"), (True, "timed_out")])
 def test_own_tests_that_do_not_pass_refuse(
     bench: FakeBench, workspace: Path, monkeypatch: pytest.MonkeyPatch, timed_out: bool, reason_class: str

@@ -29,6 +29,8 @@ from vibeserve.weights import ModelDir, materialise
 SCREEN_CHECKS = ("scan", "build", "start", "probe")
 VERDICT_CHECKS = ("replies", "accuracy", "integrity", "cleanliness")
 OWN_TESTS_TIMEOUT_S = 300.0
+TEST_MODELS = ("tiny_llama", "tiny_olmo_hybrid", "tiny_qwen3_next")
+"""two layers of random weights each, for the runtimes' own tests"""
 PROBE_TIMEOUT_S, THOROUGH_TIMEOUT_S = 240.0, 600.0
 OWN_SEEDS = ("git", "path")
 """kinds of seeds that know nothing of the scaffold"""
@@ -170,11 +172,12 @@ class Judge:
     def _test_model(self) -> ModelDir:
         from vibeserve.config import compose_spec
 
-        tiny = compose_spec(["+target=tiny_cpu"], cwd=data_dir("targets").parent).model
         declared = self._bench.plan.spec.model
-        if (declared.modality, declared.architecture) != (tiny.modality, tiny.architecture):
-            return self._bench.model
-        return materialise(tiny, cache=cache_dir())
+        for name in TEST_MODELS:
+            tiny = compose_spec(["+target=tiny_cpu", f"model={name}"], cwd=data_dir("targets").parent).model
+            if (declared.modality, declared.architecture) == (tiny.modality, tiny.architecture):
+                return materialise(tiny, cache=cache_dir())
+        return self._bench.model
 
     def verdict(
         self, records: Sequence[Record], *, workspace: Path, before: Snapshot, seed: int, max_replies: int, name: str,
