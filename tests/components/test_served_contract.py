@@ -139,7 +139,7 @@ def check_limits(client: Any, model: str) -> None:
         assert str(number) in str(caught.value)
     schema = {"type": "object", "properties": {"a": {"type": "string", "contentEncoding": "base64"}}, "not": {}}
     form: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    with pytest.raises(openai.BadRequestError, match="Unimplemented keys: .*not"):
+    with pytest.raises(openai.BadRequestError, match=r"Unimplemented keys: .*not"):
         client.completions.create(model=model, prompt="x", extra_body={"response_format": form})
 
 
