@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from vibeserve.baselines import PeerOptions, get_peer
+from vibeserve.client import LoadSession
 from vibeserve.config import compose_spec
-from vibeserve.core.nouns import PromptRequest, Reply
+from vibeserve.core.nouns import LoadPoint, PromptRequest, Reply
 from vibeserve.core.paths import cache_dir
 from vibeserve.hosts import LocalHost
-from vibeserve.modalities.text.wire import Collected, body_of
+from vibeserve.modalities import bundle_ref, open_bundle
 from vibeserve.service import start_server
 from vibeserve.spec import Tier
 from vibeserve.weights import materialise
@@ -49,13 +48,23 @@ def test_an_installed_peer_holds_lengths_and_schemas(name: str, tmp_path: Path) 
     host = LocalHost()
     server = start_server(
         peer.launch(options), host=host, tier=host.resolve_tier(Tier.auto, allow_none=False), cpus=(), threads=1,
-        run_dir=tmp_path / "run", network="host",
+        run_dir=tmp_path / "run",
     )  # fmt: skip
     try:
-        fixed = ask(server.base_url, name, options)
-        document = ask(server.base_url, name, options, payload={"response_format": FORM}, ignore_eos=False)
+        session = LoadSession(
+            bundle=open_bundle(bundle_ref(target, model_dir=model.path)), base_url=server.base_url,
+            dialect=peer.dialect, model=peer.model_name(options), load=LoadPoint(name="c2", concurrency=2),
+            requests=iter(requests()), join=lambda argv: host.join_argv(server.process, argv),
+        )  # fmt: skip
+        session.start()
+        try:
+            session.wait(timeout_s=300)
+        finally:
+            replies = {reply.request.request_id: reply for reply in session.stop() if isinstance(reply, Reply)}
     finally:
         server.stop()
+    assert {name: reply.error for name, reply in replies.items()} == {"fixed": None, "document": None}
+    fixed, document = replies["fixed"], replies["document"]
     assert fixed.finish_reason == "length"
     assert fixed.usage is not None and fixed.usage.completion_tokens == MAX_TOKENS
     assert document.finish_reason == "stop", document.text
@@ -66,19 +75,9 @@ def declared_flags(target: Any, name: str) -> tuple[str, ...]:
     return tuple(target.baseline[name].flags) if name in target.baseline else ()
 
 
-def ask(base_url: str, name: str, options: PeerOptions, **fields: Any) -> Reply:
-    """One request as the load generator sends it."""
-    peer = get_peer(name)
-    asked = PromptRequest(
-        request_id="one", prompt=PROMPT, num_prompt_tokens=0, **{"max_tokens": MAX_TOKENS, **fields}
-    )
-    body = json.dumps(body_of(peer.dialect, asked, model=peer.model_name(options))).encode()
-    sent = urllib.request.Request(
-        f"{base_url}/v1/completions", data=body, headers={"content-type": "application/json"}
-    )
-    collected = Collected()
-    with urllib.request.urlopen(sent, timeout=300) as answer:
-        for line in answer:
-            collected.read(time.monotonic(), line)
-    assert collected.is_done
-    return collected.reply(asked)
+def requests() -> list[PromptRequest]:
+    shared: dict[str, Any] = {"prompt": PROMPT, "num_prompt_tokens": 0, "max_tokens": MAX_TOKENS}
+    return [
+        PromptRequest(request_id="fixed", **shared),
+        PromptRequest(request_id="document", payload={"response_format": FORM}, ignore_eos=False, **shared),
+    ]

@@ -147,7 +147,10 @@ def test_llama_cpp_needs_a_gguf(options: PeerOptions, cache: Path) -> None:
     assert str(options.model_dir / "original" / "m.Q4_1.gguf") in launch.argv
     assert launch.argv[-4:] == ("--slots", "16", "--context-tokens", "640")
     launch = get_peer("openvino").launch(options)
-    assert str(options.model_dir / "original" / "m.Q4_1.gguf") in launch.argv
+    # its library opens the file for writing: it gets a copy of its own
+    copy = options.scratch_dir / "openvino" / "m.Q4_1.gguf"
+    assert str(copy) in launch.argv
+    assert (copy.read_bytes(), launch.writable) == (b"GGUF", (copy.parent,))
     assert launch.python == cache / "peers" / "openvino-2026.4.1.0" / "bin" / "python"
     assert launch.argv[-2:] == ("--slots", "16")
 

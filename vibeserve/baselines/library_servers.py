@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,15 +107,28 @@ class OpenVinoPeer:
     def launch(self, options: PeerOptions) -> Launch:
         from vibeserve.service import Launch
 
-        gguf = gguf_of(options.model_dir, peer=self.name)
+        gguf = _writable_copy(gguf_of(options.model_dir, peer=self.name), options.scratch_dir / self.name)
         program = _program("openvino_engine", folder="bf16", options=options)
         return Launch(
             name=self.name,
             argv=(*program, "--gguf", str(gguf), *self.flags(options)),
             workdir=_LAUNCHERS,
             model_dir=options.model_dir,
+            writable=(gguf.parent,),
             python=prefix_of(get_recipe("openvino")) / "bin" / "python",
         )
 
     def precision_facts(self, options: PeerOptions) -> PrecisionFacts:
         return file_facts(options.model_dir, peer=self.name)
+
+
+def _writable_copy(file: Path, folder: Path) -> Path:
+    """A copy of its own below `folder`, made once: the library opens a GGUF for writing, though it only reads it, and
+    the model's own file is read-only to every server."""
+    copy = folder / file.name
+    if not copy.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / f".{file.name}.draft"
+        shutil.copyfile(file, draft)
+        draft.replace(copy)
+    return copy

@@ -13,6 +13,8 @@ from runtime.model import Model
 from runtime.parameters import Parameters
 from torch import Tensor
 
+ROUNDING = 0.1 if hasattr(Parameters(), "device") else 0.03
+"""of the logits' deviation; what has a device computes in bf16, all else in f32 or finer"""
 PROMPT = [9, 27, 5, 41, 33, 8, 19, 60, 2, 77, 14, 3]
 
 
@@ -45,8 +47,8 @@ def allocate(kv_cache: KVCache, num_tokens: int = 32) -> int:
 
 
 def is_close(one: Tensor, other: Tensor) -> bool:
-    """Equal up to the rounding of kernels that depend on the number of rows, in the mean over all tokens."""
-    return bool((one - other).square().mean().sqrt() < 0.03 * other.std())
+    """Equal up to the rounding of kernels that depend on the number of rows."""
+    return bool((one - other).abs().max() < ROUNDING * other.std())
 
 
 def test_a_prompt_in_chunks_gives_the_same_logits(model: Model, kv_cache: KVCache) -> None:
