@@ -46,7 +46,7 @@ def test_the_obstacle_names_what_is_missing_on_every_host_and_what_to_do() -> No
     hosts = (
         HostOption(name="local", host=Host()),
         HostOption(name="lab", host=Host(kind="ssh", address="me@lab")),
-        HostOption(name="broken", host=Host(), fault="conf/host/broken.yaml is no host; its keys: address, kind"),
+        HostOption(name="broken", host=Host(), fault="conf/host/broken.yaml is no host; its keys: address, kind, python, root, ssh_config"),
     )
     plan = plan_of(target(), hosts=hosts)
     assert [obstacle.text for obstacle in plan.obstacles] == [
@@ -213,5 +213,5 @@ def test_hosts_are_the_packages_and_the_repositorys_own(tmp_path: Path) -> None:
     found = {option.name: option for option in configured_hosts(tmp_path)}
     assert found["local"].host == Host()
     assert found["lab"].host == Host(kind="ssh", address="me@lab")
-    assert found["odd"].fault.endswith("odd.yaml is no host; its keys: address, kind")
+    assert found["odd"].fault.endswith("odd.yaml is no host; its keys: address, kind, python, root, ssh_config")
     assert "torn.yaml cannot be read: " in found["torn"].fault

@@ -190,8 +190,7 @@ class SshHost:
         with self._lock:
             if self._connection is not None and self._connection.is_alive:
                 return self._connection
-            if self._connection is not None:
-                self.num_reconnects += 1
+            was_connected = self._connection is not None
             self._framework = self._framework or self._send([framework_tree()])[0]
             tree = f"{self._root}/trees/{self._framework}"
             env = {"PYTHONPATH": tree, "PYTHONDONTWRITEBYTECODE": "1", "VIBESERVE_CACHE": f"{self._root}/cache"}
@@ -201,6 +200,7 @@ class SshHost:
                 self._way.argv(command), where=self.where, on_event=lambda event: self.on_event(event)
             )
             self._python = str(self._connection.call("hello", {}, limit_s=HELLO_TIMEOUT_S)["python"])
+            self.num_reconnects += was_connected
             return self._connection
 
     def _close(self) -> None:
