@@ -46,7 +46,7 @@ def test_the_obstacle_names_what_is_missing_on_every_host_and_what_to_do() -> No
     hosts = (
         HostOption(name="local", host=Host()),
         HostOption(name="lab", host=Host(kind="ssh", address="me@lab")),
-        HostOption(name="broken", host=Host(), fault="conf/host/broken.yaml is no host; its keys: address, kind, python, root, ssh_config"),
+        HostOption(name="broken", host=Host(), fault="conf/host/broken.yaml is no host; its keys: address, kind"),
     )
     plan = plan_of(target(), hosts=hosts)
     assert [obstacle.text for obstacle in plan.obstacles] == [
