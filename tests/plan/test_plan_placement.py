@@ -213,5 +213,5 @@ def test_hosts_are_the_packages_and_the_repositorys_own(tmp_path: Path) -> None:
     found = {option.name: option for option in configured_hosts(tmp_path)}
     assert found["local"].host == Host()
     assert found["lab"].host == Host(kind="ssh", address="me@lab")
-    assert found["odd"].fault.endswith("odd.yaml is no host; its keys: address, kind")
+    assert found["odd"].fault.endswith("odd.yaml is no host; its keys: address, kind, python, root, ssh_config")
     assert "torn.yaml cannot be read: " in found["torn"].fault

@@ -24,7 +24,7 @@ from vibeserve.plan import plan_document
 from vibeserve.plan.unmeasured import compile_unmeasured
 from vibeserve.planning import BACKLOG, Change, ItemState
 from vibeserve.results import goal_results
-from vibeserve.spec import Spec
+from vibeserve.spec import ClockKind, Spec
 from vibeserve.upgrading import upgrade as upgrading
 
 
@@ -44,6 +44,7 @@ def artifact(project: Path) -> Path:
 
 def make_artifact(project: Path, *, change: Callable[[Spec], None] = lambda spec: None) -> Path:
     asked = compose_spec(["+target=tiny_cpu", "sandbox=none"], cwd=data_dir("targets").parent)
+    asked.evaluation = replace(asked.evaluation, clock=ClockKind.real, window_scale=1.0, loads="all")
     change(asked)
     facts = probe()
     plan = compile_unmeasured(asked, facts=facts)

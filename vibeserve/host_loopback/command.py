@@ -15,7 +15,7 @@ from vibeserve.core.documents import to_data
 from vibeserve.core.tables import aligned
 from vibeserve.errors import VibeServeError
 from vibeserve.host_loopback.sshd import running_sshd
-from vibeserve.host_loopback.trial import left_after, local_trial, remote_trial
+from vibeserve.host_loopback.trial import Compared, left_after, local_trial, remote_trial
 from vibeserve.hosts.connection import HostLostError
 from vibeserve.hosts.ssh import SshHost
 
@@ -100,10 +100,7 @@ def _ssh(folder: Path) -> HostRow:
     return HostRow(**{**vars(row), "infra_typed": isinstance(error, HostLostError), "orphans": orphans, "swept": swept})
 
 
-def _row(kind: str, found: object) -> HostRow:
-    from vibeserve.host_loopback.trial import Compared
-
-    assert isinstance(found, Compared)
+def _row(kind: str, found: Compared) -> HostRow:
     refusals, headline = found.verdict.refusals, found.headline
     return HostRow(
         kind=kind, available=True, verdict=refusals[0].feedback if refusals else "pass", ratio=round(headline.ratio, 4),

@@ -7,10 +7,9 @@ import contextlib
 import os
 import secrets
 import shutil
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from vibeserve.remote.bench import RemoteBench
 from vibeserve.roles.evaluator import Entrant, Evaluator, Series
 from vibeserve.roles.judge import Judge, Screening
 from vibeserve.roles.workbench import Workbench
+from vibeserve.service import Server
 from vibeserve.skills import assemble, load_skills, resolve
 from vibeserve.spec import ClockKind, ProfileKind, Spec
 from vibeserve.weights import ModelDir, materialise
@@ -90,9 +90,9 @@ class Trial:
             for server in servers:
                 server.stop(drain_s=0)
 
-    def _windows(self, bench: Workbench, servers: dict[str, object]) -> dict[str, Series]:
+    def _windows(self, bench: Workbench, servers: Mapping[str, Server]) -> dict[str, Series]:
         entrants = [
-            Entrant(name=name, server=server, is_ours=True, is_judged=name == CANDIDATE)  # type: ignore[arg-type]
+            Entrant(name=name, server=server, is_ours=True, is_judged=name == CANDIDATE)
             for name, server in servers.items()
         ]
         load = self.plan.spec.workload.headline_load
@@ -175,10 +175,3 @@ def left_after(mark: str, *, timeout_s: float = GONE_S) -> list[int]:
         time.sleep(0.2)
     return pids
 
-
-def end_all(pids: list[int]) -> Iterator[int]:
-    """SIGKILL what was left; yields each."""
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-            yield pid

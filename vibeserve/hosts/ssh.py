@@ -81,7 +81,7 @@ class SshHost:
 
     def run(self, argv: Sequence[str], *, wall: Wall, log: Path, timeout_s: float) -> Finished:
         """The command in a copy of what the wall names; what it leaves in `wall.writable` is fetched back here."""
-        self.placed(*wall.read_only, wall.workdir, fresh=wall.writable)
+        self.placed(*wall.read_only, wall.workdir)
         given = {"argv": self.there(list(argv)), "wall": self.there(to_data(replace(wall, python=None)))}
         answer = self.call("run", log=log.name, timeout_s=timeout_s, **given)
         for folder in wall.writable:
@@ -119,8 +119,8 @@ class SshHost:
         limit_s = max(CALL_TIMEOUT_S, 2 * float(given.get("timeout_s", 0.0)))
         return self._connected().call(method, given, limit_s=limit_s)
 
-    def placed(self, *folders: Path, fresh: Sequence[Path] = ()) -> None:
-        """Have the content of these folders (and files) on the host, each as a tree. `fresh` are made anew there."""
+    def placed(self, *folders: Path) -> None:
+        """Have the content of these folders (and files) on the host, each as a tree."""
         wanted: dict[str, Tree] = {}
         for folder in dict.fromkeys(folders):
             if not folder.exists() or self._is_known(folder):
@@ -190,8 +190,7 @@ class SshHost:
         with self._lock:
             if self._connection is not None and self._connection.is_alive:
                 return self._connection
-            if self._connection is not None:
-                self.num_reconnects += 1
+            was_connected = self._connection is not None
             self._framework = self._framework or self._send([framework_tree()])[0]
             tree = f"{self._root}/trees/{self._framework}"
             env = {"PYTHONPATH": tree, "PYTHONDONTWRITEBYTECODE": "1", "VIBESERVE_CACHE": f"{self._root}/cache"}
@@ -201,6 +200,7 @@ class SshHost:
                 self._way.argv(command), where=self.where, on_event=lambda event: self.on_event(event)
             )
             self._python = str(self._connection.call("hello", {}, limit_s=HELLO_TIMEOUT_S)["python"])
+            self.num_reconnects += was_connected
             return self._connection
 
     def _close(self) -> None:

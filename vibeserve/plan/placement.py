@@ -44,7 +44,8 @@ def _host_obstacle(
             yield f"host {spec.host.address} has no {describe(spec.hardware)}: {missing}"
     elif spec.host.kind not in AT_HAND:
         yield (
-            f"host.kind {spec.host.kind} ({spec.host.address}): this version drives only hosts of kind "
+            f"host.kind {spec.host.kind} ({spec.host.address}): planned as declared, because a plan asks no other "
+            "machine; a run does, and vibeserve doctor says what is there"
         )
     elif not is_here(spec, facts):
         lacks = "; ".join(f"{option.name}: {_why_not(option, spec, facts)}" for option in hosts)

@@ -214,6 +214,8 @@ _WORDS = {
     "synthesized": ("winner chosen", "winner"),
     "packaged": ("artifact written", "path"),
     "note": ("note changed", "text"),
+    "seeded": ("round 0 starts from", "origin"),
+    "inherited": ("ideas taken over", "source"),
     "steerable": ("search can be steered", ""),
 }
 """event -> what it means, and the key of its data that says more"""
