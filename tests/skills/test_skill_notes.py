@@ -56,7 +56,7 @@ def test_what_is_not_routed_or_not_run_does_not_count(draft: Path) -> None:
     ("changes", "expected"),
     [
         ({"schema_version": 2}, "schema_version: 2 is unknown; valid: 1"),
-        ({"speed": 3}, "speed: unknown key; valid: schema_version, conditions, relieves, symptoms, versions, uses"),
+        ({"speed": 3}, "speed: unknown key; valid: schema_version, conditions, relieves, symptoms, fallback"),
         ({"symptoms": ["one"]}, "symptoms: 1; at least 3, each a phrase of its own"),
         ({"symptoms": "one"}, "symptoms: must be a list of strings"),
         ({"relieves": ["decode"]}, "relieves: 'decode' is not a span; valid: queue, prefill"),
@@ -64,6 +64,7 @@ def test_what_is_not_routed_or_not_run_does_not_count(draft: Path) -> None:
         ({"versions": {"torch": 2}}, "versions: must map distributions to version specifiers"),
         ({"versions": {"torch": "two"}}, "versions: 'two' of torch is no version specifier"),
         ({"uses": ["torch"]}, "uses: 'torch' is no dotted name"),
+        ({"fallback": "yes"}, "fallback: must be true or false"),
     ],
 )
 def test_refused_applies_files(draft: Path, changes: dict[str, Any], expected: str) -> None:

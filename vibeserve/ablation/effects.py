@@ -32,7 +32,7 @@ def combined(first: tuple[float, float, float], second: tuple[float, float, floa
     b, b_low, b_high = (math.log(value) for value in second)
     low = a - b - math.hypot(a - a_low, b_high - b)
     high = a - b + math.hypot(a_high - a, b - b_low)
-    return math.exp(a - b), math.exp(low), math.exp(high)
+    return first[0] / second[0], math.exp(low), math.exp(high)
 
 
 def effect_row(with_skill: Manifest, without_skill: Manifest) -> EffectRow:
