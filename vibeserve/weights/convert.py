@@ -43,6 +43,10 @@ def _load(job: dict[str, Any], *, destination: Path) -> tuple[Any, Any]:
         return build_seeded_speech(
             architecture=job["architecture"], seed=int(job["seed"]), config=job["config"], encoder=job["speech_encoder"]
         )
+    if job["kind"] == "moonshine":
+        from vibeserve.weights.moonshine_model import load_moonshine
+
+        return load_moonshine(Path(job["folder"]))
     if job["kind"] == "seeded":
         return build_seeded(
             architecture=job["architecture"], seed=int(job["seed"]), config=job["config"], is_causal=job["is_causal"]

@@ -32,6 +32,8 @@ def build(model: Model, *, destination: Path, target_dir: Path | None) -> dict[s
     if kind is SourceKind.seeded:
         return _convert(_seeded_job(model), destination=destination)
     folder = resolve_folder(model, target_dir=target_dir) if kind is SourceKind.folder else None
+    if model.modality is Modality.speech and kind is SourceKind.package:
+        return _shipped_speech(model, destination=destination)
     if model.modality is not Modality.text:
         return copy_model(model, folder=folder, destination=destination)
     if folder is not None:
@@ -43,6 +45,14 @@ def build(model: Model, *, destination: Path, target_dir: Path | None) -> dict[s
         return _convert({"kind": "gguf", "gguf": str(original)}, destination=destination)
     shipped = package_folder(model.source, destination=destination)
     facts = _convert({"kind": "folder", "folder": str(shipped)}, destination=destination)
+    shutil.rmtree(destination / "downloads", ignore_errors=True)
+    return facts
+
+
+def _shipped_speech(model: Model, *, destination: Path) -> dict[str, Any]:
+    """Moonshine's own files out of its wheel."""
+    shipped = package_folder(model.source, destination=destination)
+    facts = _convert({"kind": "moonshine", "folder": str(shipped)}, destination=destination)
     shutil.rmtree(destination / "downloads", ignore_errors=True)
     return facts
 

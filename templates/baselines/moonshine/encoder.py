@@ -40,6 +40,7 @@ class Encoder:
     def __init__(self, weights: Any, *, config: EncoderConfig, parameters: Parameters) -> None:
         self._encoder = weights.model.encoder
         self._dtype = weights.dtype
+        self._is_streaming = bool(config.windows)
         self._frame_samples = config.frame_samples
         self._back = FRONTEND_FRAMES + sum(back - 1 for back, _ in config.windows)
         self._ahead = sum(max(ahead - 1, 0) for _, ahead in config.windows)
@@ -54,8 +55,9 @@ class Encoder:
         state.samples = torch.cat((state.samples, chunk))
         padded = functional.pad(state.samples, (0, -len(state.samples) % self._frame_samples))
         values = padded[None].to(self._dtype)
-        # without a mask the class does not apply its windows
-        frames = self._encoder(values, attention_mask=torch.ones(values.shape, dtype=torch.long)).last_hidden_state[0]
+        # without a mask the streaming class does not apply its windows
+        mask = torch.ones(values.shape, dtype=torch.long) if self._is_streaming else None
+        frames = self._encoder(values, attention_mask=mask).last_hidden_state[0]
         if not IS_WINDOWED:
             return Encoded(first=0, frames=frames, num_final=0)
         first = state.num_final

@@ -14,9 +14,10 @@ __all__ = ["WEIGHTS_DIR", "load_config", "load_weights"]
 def load_weights(model_dir: Path) -> Any:
     """A transformers model, in the dtype of its folder."""
     import torch
-    from transformers import MoonshineStreamingForConditionalGeneration
+    from transformers import AutoConfig, MoonshineForConditionalGeneration, MoonshineStreamingForConditionalGeneration
 
+    folder = model_dir / FOLDER
+    is_streaming = AutoConfig.from_pretrained(folder).model_type == "moonshine_streaming"
+    kind = MoonshineStreamingForConditionalGeneration if is_streaming else MoonshineForConditionalGeneration
     dtype = torch.bfloat16 if FOLDER == "bf16" else torch.float32
-    return MoonshineStreamingForConditionalGeneration.from_pretrained(
-        model_dir / FOLDER, dtype=dtype, attn_implementation="sdpa"
-    ).eval()
+    return kind.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa").eval()

@@ -1,4 +1,4 @@
-"""The f32 reference of speech: transformers' Moonshine Streaming, asked anew for the audio so far of every partial.
+"""The f32 reference of speech: transformers' Moonshine, streaming or not, asked anew for the audio of every partial.
 
 Nothing is kept between partials, so that nothing can be carried wrongly: the encoder runs over all the audio so far and
 the decoder over the whole transcript. Two traps of the class (transformers 5.24): the encoder's sliding windows hold
@@ -21,6 +21,7 @@ from vibeserve.workloads.streaming_asr import num_chunks_of, rendered
 if TYPE_CHECKING:
     import torch
 
+STREAMING = "moonshine_streaming"
 TOKENS_PER_S = 6.5
 FRAME_SAMPLES = 80
 """5 ms, what the model's frontend takes at a time; a last frame that is not full is filled with zeros"""
@@ -40,12 +41,18 @@ class SpeechReference:
 
     def __init__(self, model_dir: Path, *, device: str, dtype: str) -> None:
         import torch
-        from transformers import MoonshineStreamingForConditionalGeneration
+        from transformers import (
+            AutoConfig,
+            MoonshineForConditionalGeneration,
+            MoonshineStreamingForConditionalGeneration,
+        )
 
         from vibeserve.weights import load_tokenizer
 
         self._tokenizer = load_tokenizer(model_dir)
-        self._model = MoonshineStreamingForConditionalGeneration.from_pretrained(
+        self._is_streaming = AutoConfig.from_pretrained(model_dir / "f32").model_type == STREAMING
+        kind = MoonshineStreamingForConditionalGeneration if self._is_streaming else MoonshineForConditionalGeneration
+        self._model = kind.from_pretrained(
             model_dir / "f32", dtype=getattr(torch, dtype), attn_implementation="sdpa"
         )
         self._model.eval().to(device)
@@ -81,10 +88,11 @@ class SpeechReference:
         import torch
 
         samples = torch.from_numpy(rendered(payload, start_ms=0, end_ms=end_ms)).float() / 32768
-        samples = torch.nn.functional.pad(samples, (0, -len(samples) % FRAME_SAMPLES))
+        if self._is_streaming:
+            samples = torch.nn.functional.pad(samples, (0, -len(samples) % FRAME_SAMPLES))
         values = samples[None].to(self._device, self._model.dtype)
+        mask = torch.ones(values.shape, dtype=torch.long, device=self._device) if self._is_streaming else None
         with torch.inference_mode():
-            mask = torch.ones(values.shape, dtype=torch.long, device=self._device)
             states: torch.Tensor = self._model.model.encoder(values, attention_mask=mask).last_hidden_state
         return states
 

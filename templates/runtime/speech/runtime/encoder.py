@@ -10,7 +10,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from .interfaces import Encoded, EncoderConfig
-from .layers import EncoderLayer, Frontend, attend, layer_norm, window_mask
+from .layers import (
+    EncoderLayer,
+    Frontend,
+    Rotation,
+    UtteranceFrontend,
+    attend,
+    layer_norm,
+    norm_weight,
+    rotated,
+    window_mask,
+)
 from .parameters import Parameters
 
 
@@ -26,11 +36,12 @@ class Encoder:
 
     def __init__(self, weights: dict[str, Tensor], *, config: EncoderConfig, parameters: Parameters) -> None:
         self._config = config
-        self._frontend = Frontend(weights, config=config, parameters=parameters)
+        frontend = Frontend if config.windows else UtteranceFrontend
+        self._frontend = frontend(weights, config=config, parameters=parameters)
         self._layers = [
             EncoderLayer(weights, number, config=config, parameters=parameters) for number in range(config.num_layers)
         ]
-        self._norm = weights["encoder.final_norm.gamma"].float() + 1.0
+        self._norm = norm_weight(weights, "encoder.final_norm" if config.windows else "encoder.layer_norm")
 
     def open(self) -> Recording:
         return Recording()
@@ -45,7 +56,18 @@ class Encoder:
 
     def _encoded(self, samples: Tensor) -> Tensor:
         x = self._frontend(samples)
+        x = self._windowed(x) if self._config.windows else self._whole(x)
+        return layer_norm(x, self._norm)
+
+    def _windowed(self, x: Tensor) -> Tensor:
         for layer, window in zip(self._layers, self._config.windows, strict=True):
             q, k, v = layer.project(x)
             x = layer.finish(x, attend(q, k, v, window_mask(0, len(x), 0, len(x), window=window)))
-        return layer_norm(x, self._norm)
+        return x
+
+    def _whole(self, x: Tensor) -> Tensor:
+        rotation = Rotation(self._config)(torch.arange(len(x)))
+        for layer in self._layers:
+            q, k, v = layer.project(x)
+            x = layer.finish(x, attend(rotated(q, rotation), rotated(k, rotation), v))
+        return x

@@ -27,10 +27,13 @@ class EncoderConfig:
     hidden_size: int
     num_heads: int
     head_dim: int
-    frame_samples: int
-    """samples of the finest frame; four of them make a frame of the encoder"""
-    windows: tuple[tuple[int, int], ...]
-    """by layer: frames back, own included, and frames ahead, own included (0 or 1: none)"""
+    frame_samples: int = 1
+    """samples of the finest frame; four of them make a frame of a streaming encoder"""
+    windows: tuple[tuple[int, int], ...] = ()
+    """by layer: frames back, own included, and frames ahead, own included (0 or 1: none); empty: every layer sees the
+    whole utterance, and knows places by rotation"""
+    rotary_dim: int = 0
+    rope_theta: float = 10000.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +47,7 @@ class ModelConfig:
     rotary_dim: int
     rope_theta: float
     max_positions: int
-    """of encoder frames in one transcript"""
+    """of encoder frames in one transcript, or of tokens where frames have none"""
     sample_rate_hz: int
     start_token_id: int
     end_token_id: int

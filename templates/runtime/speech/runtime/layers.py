@@ -13,8 +13,16 @@ from .parameters import Parameters
 CMVN_EPS = 1e-6
 NORM_EPS = 1e-5
 CONV_KERNEL, CONV_STRIDE = 5, 2
+MIN_UTTERANCE_SAMPLES = 895
+"""that convolutions of 127, 7 and 3 by strides of 64, 3 and 2 make one frame of"""
 FRAMES_PER_STEP = CONV_STRIDE**2
 """finest frames to a frame of the encoder"""
+
+
+def norm_weight(weights: dict[str, Tensor], name: str) -> Tensor:
+    """Of a layer norm; streaming encoders store it less one."""
+    offset = weights.get(f"{name}.gamma")
+    return weights[f"{name}.weight"].float() if offset is None else offset.float() + 1.0
 
 
 def layer_norm(x: Tensor, weight: Tensor) -> Tensor:
@@ -46,6 +54,28 @@ class Frontend:
         return x[0].T
 
 
+class UtteranceFrontend:
+    """Samples -> frames of 384 samples, each of which the norm between the convolutions ties to all others."""
+
+    def __init__(self, weights: dict[str, Tensor], *, config: EncoderConfig, parameters: Parameters) -> None:
+        name = "encoder."
+        self._first = weights[f"{name}conv1.weight"].float()
+        self._norm = [weights[f"{name}groupnorm.{part}"].float() for part in ("weight", "bias")]
+        self._others = [
+            (weights[f"{name}{conv}.weight"].float(), weights[f"{name}{conv}.bias"].float(), stride)
+            for conv, stride in (("conv2", 3), ("conv3", 2))
+        ]
+
+    def __call__(self, samples: Tensor) -> Tensor:
+        """`samples` [num_samples] -> [num_frames, hidden_size]; too few for a frame are filled with zeros."""
+        samples = functional.pad(samples, (0, max(0, MIN_UTTERANCE_SAMPLES - len(samples))))
+        x = functional.conv1d(samples[None, None], self._first, stride=64).tanh()
+        x = functional.group_norm(x, 1, *self._norm, eps=NORM_EPS)
+        for weight, bias, stride in self._others:
+            x = functional.gelu(functional.conv1d(x, weight, bias, stride=stride))
+        return x[0].T
+
+
 class EncoderLayer:
     """One layer but for its attention's reach, which is the caller's."""
 
@@ -54,9 +84,8 @@ class EncoderLayer:
     ) -> None:
         name = f"encoder.layers.{number}."
         self._shape = (config.num_heads, config.head_dim)
-        self._norms = [
-            weights[f"{name}{norm}.gamma"].float() + 1.0 for norm in ("input_layernorm", "post_attention_layernorm")
-        ]
+        norms = ("input_layernorm", "post_attention_layernorm")
+        self._norms = [norm_weight(weights, f"{name}{norm}") for norm in norms]
         qkv = [weights[f"{name}self_attn.{part}_proj.weight"] for part in "qkv"]
         self._qkv = Linear(torch.cat(qkv), parameters=parameters)
         self._out = Linear(weights[f"{name}self_attn.o_proj.weight"], parameters=parameters)
@@ -136,9 +165,9 @@ class DecoderLayer:
 
 
 class Rotation:
-    """Rotary positions of the decoder's tokens: neighbouring pairs, of the first `rotary_dim` of every head."""
+    """Rotary positions of tokens, or of frames: neighbouring pairs, of the first `rotary_dim` of every head."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig | EncoderConfig) -> None:
         exponents = torch.arange(0, config.rotary_dim, 2, dtype=torch.float32) / config.rotary_dim
         self._frequencies = 1.0 / (config.rope_theta**exponents)
 
@@ -162,7 +191,9 @@ class Vocabulary:
     def __init__(self, weights: dict[str, Tensor], *, parameters: Parameters) -> None:
         self._embedding = weights["decoder.embed_tokens.weight"].float()
         self._norm = weights["decoder.norm.weight"].float()
-        self._readout = Linear(weights["proj_out.weight"], parameters=parameters)
+        readout = weights.get("proj_out.weight")
+        readout = weights["decoder.embed_tokens.weight"] if readout is None else readout
+        self._readout = Linear(readout, parameters=parameters)
 
     def rows(self, token_ids: Tensor) -> Tensor:
         return self._embedding[token_ids]
@@ -172,13 +203,15 @@ class Vocabulary:
 
 
 class Memory:
-    """Encoder frames -> what the decoder listens to: positions added, projected where the sizes differ."""
+    """Encoder frames -> what the decoder listens to: positions added where the model has them, projected where the
+    sizes differ."""
 
     def __init__(self, weights: dict[str, Tensor], *, parameters: Parameters) -> None:
-        self._positions = weights["decoder.pos_emb.weight"].float()
+        positions = weights.get("decoder.pos_emb.weight")
+        self._positions = None if positions is None else positions.float()
         proj = weights.get("decoder.proj.weight")
         self._proj = None if proj is None else Linear(proj, parameters=parameters)
 
     def __call__(self, frames: Tensor, *, first: int) -> Tensor:
-        placed = frames + self._positions[first : first + len(frames)]
+        placed = frames if self._positions is None else frames + self._positions[first : first + len(frames)]
         return placed if self._proj is None else self._proj(placed)

@@ -12,28 +12,31 @@ from torch import Tensor
 from .interfaces import EncoderConfig, ModelConfig
 
 WEIGHTS_DIR = "bf16"
-ARCHITECTURE = "moonshine_streaming"
+STREAMING, WHOLE = "moonshine_streaming", "moonshine"
 
 
 def load_config(model_dir: Path) -> ModelConfig:
     """Configuration of the model in `model_dir`; raises ValueError for what this runtime does not implement."""
     config = json.loads((model_dir / WEIGHTS_DIR / "config.json").read_text(encoding="utf-8"))
+    kind = config.get("model_type")
+    if kind not in (STREAMING, WHOLE):
+        raise ValueError(f"config.json: model_type '{kind}' is not supported; supported: {STREAMING}, {WHOLE}")
     _check_supported(config)
-    rope = config["rope_parameters"]
-    head_dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
-    end = config["eos_token_id"]
-    start = config.get("decoder_start_token_id")
+    prefix = "" if kind == STREAMING else "decoder_"
+    rope, num_heads = config["rope_parameters"], config[f"{prefix}num_attention_heads"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // num_heads
+    end, start = config["eos_token_id"], config.get("decoder_start_token_id")
     return ModelConfig(
-        encoder=_encoder_config(config["encoder_config"]),
+        encoder=_streaming_encoder(config["encoder_config"]) if kind == STREAMING else _whole_encoder(config),
         vocab_size=config["vocab_size"],
         hidden_size=config["hidden_size"],
-        num_layers=config["num_hidden_layers"],
-        num_heads=config["num_attention_heads"],
+        num_layers=config[f"{prefix}num_hidden_layers"],
+        num_heads=num_heads,
         head_dim=head_dim,
         rotary_dim=int(head_dim * rope.get("partial_rotary_factor", 1.0)),
         rope_theta=float(rope["rope_theta"]),
         max_positions=config["max_position_embeddings"],
-        sample_rate_hz=config["encoder_config"]["sample_rate"],
+        sample_rate_hz=config["encoder_config"]["sample_rate"] if kind == STREAMING else 16000,
         start_token_id=config["bos_token_id"] if start is None else start,
         end_token_id=end[0] if isinstance(end, list) else end,
     )
@@ -47,7 +50,7 @@ def load_weights(model_dir: Path) -> dict[str, Tensor]:
     return weights
 
 
-def _encoder_config(config: dict[str, Any]) -> EncoderConfig:
+def _streaming_encoder(config: dict[str, Any]) -> EncoderConfig:
     return EncoderConfig(
         num_layers=config["num_hidden_layers"],
         hidden_size=config["hidden_size"],
@@ -58,15 +61,30 @@ def _encoder_config(config: dict[str, Any]) -> EncoderConfig:
     )
 
 
+def _whole_encoder(config: dict[str, Any]) -> EncoderConfig:
+    head_dim = config["hidden_size"] // config["encoder_num_attention_heads"]
+    rope = config["rope_parameters"]
+    return EncoderConfig(
+        num_layers=config["encoder_num_hidden_layers"],
+        hidden_size=config["hidden_size"],
+        num_heads=config["encoder_num_attention_heads"],
+        head_dim=head_dim,
+        rotary_dim=int(head_dim * rope.get("partial_rotary_factor", 1.0)),
+        rope_theta=float(rope["rope_theta"]),
+    )
+
+
 def _check_supported(config: dict[str, Any]) -> None:
-    if config.get("model_type") != ARCHITECTURE:
-        raise ValueError(f"config.json: model_type '{config.get('model_type')}' is not supported: {ARCHITECTURE} is")
+    encoder = config.get("encoder_config", {})
     if config["rope_parameters"].get("rope_type", "default") != "default":
         raise ValueError("config.json: only the default rope type is supported")
-    if config.get("attention_bias") or config["encoder_config"].get("attention_bias"):
+    if config.get("attention_bias") or encoder.get("attention_bias"):
         raise ValueError("config.json: attention_bias is not supported")
-    if config.get("num_key_value_heads", config["num_attention_heads"]) != config["num_attention_heads"]:
-        raise ValueError("config.json: grouped keys and values are not supported")
-    acts = (config.get("hidden_act", "silu"), config["encoder_config"].get("hidden_act", "gelu"))
+    for part in ("", "encoder_", "decoder_"):
+        heads, groups = (config.get(f"{part}{name}") for name in ("num_attention_heads", "num_key_value_heads"))
+        if heads and groups and heads != groups:
+            raise ValueError("config.json: grouped keys and values are not supported")
+    own = config.get("hidden_act") or config.get("decoder_hidden_act", "silu")
+    acts = (own, config.get("encoder_hidden_act") or encoder.get("hidden_act", "gelu"))
     if acts != ("silu", "gelu"):
         raise ValueError(f"config.json: activations {acts} are not supported: silu and gelu are")
