@@ -71,7 +71,7 @@ RULES: list[tuple[str, object, str]] = [
     ("search.branching", 0, "search.branching: 0 is below 1"),
     ("host.kind", "slurm", "host.kind: 'slurm' is not valid; valid: local, ssh"),
     ("host.kind", "ssh", "host.address: a host of kind ssh needs one, such as user@machine"),
-    ("seed.kind", "git", "seed.kind: 'git' is not valid; valid: scaffold"),
+    ("seed.kind", "engine", "seed.kind: 'engine' is not valid; valid: scaffold, artifact, path, git"),
     ("budget.attempts", 0, "budget.attempts: 0 is below 1"),
     ("budget.wall_s", 0, "budget.wall_s: 0 is not above 0"),
     ("evaluation.window_scale", 0, "evaluation.window_scale: 0 is not in (0, 1]"),

@@ -32,9 +32,9 @@ MAX_ANALYSIS_CHARS = 1300
 MAX_PROFILE_CHARS, MAX_ACTIVATION_CHARS = 760, 160
 NUM_PROFILE_ROWS, NUM_PROFILE_ROWS_SHORT = 5, 3
 """for who plans, and for who writes the code"""
-NUM_SKILLS_TOLD = 8
+NUM_SKILLS_TOLD = 6
 NUM_SPANS_ASKED = 2
-MAX_SKILL_CHARS = 110
+MAX_SKILL_CHARS = 90
 IMPORTABLE = (
     "the standard library", "torch", "numpy", "safetensors", "tokenizers", "gguf", "jinja2", "uvicorn", "starlette",
     "uvloop", "httptools", "llguidance", "xgrammar",
@@ -304,14 +304,17 @@ def proposed_bottleneck(proposal: Proposal) -> Bottleneck:
 def skills_brief(
     skills: Sequence[Skill], *, facts: TargetFacts, bottleneck: Bottleneck, folder: Path, named: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """A short index to open the rest from: those of `named`, then the best matches, then the other names. What is
-    foreign to the target is in neither; of a component that does not apply the note alone is told."""
+    """A short index to open the rest from: those of `named`, then the best matches, then the names of other components
+    and the number of other notes. What is foreign to the target is not in it; of a component that does not apply the
+    note alone is told."""
     found = [row.skill for row in route(skills, facts=facts, bottleneck=bottleneck)]
     found.sort(key=lambda skill: skill.name not in named)
     first, others = found[:NUM_SKILLS_TOLD], found[NUM_SKILLS_TOLD:]
     rows = [f"{skill.name}: {_first_words(skill.description)}{_card_text(skill, facts)}" for skill in first]
-    names = sorted(f"{skill.name}{'*' if _card_text(skill, facts) else ''}" for skill in others)
-    return {"rows": rows, "others": ", ".join(names), "folder": str(folder)}
+    names = sorted(f"{skill.name}*" for skill in others if _card_text(skill, facts))
+    num_notes = len(others) - len(names)
+    notes = [f"{num_notes} more in that folder"] if num_notes else []
+    return {"rows": rows, "others": ", ".join([*names, *notes]), "folder": str(folder)}
 
 
 def _card_text(skill: Skill, facts: TargetFacts) -> str:

@@ -112,8 +112,9 @@ def _route_one(arguments: argparse.Namespace) -> int:
             "pruned": {name: why for name, why in pruned.items() if why},
         })  # fmt: skip
         return 0
-    if not shown:
-        write("no skill that applies shares a word or a span with that; `vibeserve skills list` has them all")
+    if not any(row.matched or row.spans for row in shown):
+        begin = f"; a place to begin: {shown[0].skill.name}" if shown else ""
+        write(f"no skill that applies shares a word or a span with that; `vibeserve skills list` has them all{begin}")
         return 0
     head = ("skill", "score", "matches")
     words = [", ".join((*row.matched[:MAX_WORDS_SHOWN], *row.spans)) for row in shown]

@@ -36,6 +36,7 @@ from vibeserve.spec.model import (
     SourceKind,
     SpeechEncoder,
 )
+from vibeserve.spec.places import SEED_BASELINE, Host, Seed, SeedSearch
 
 __all__ = [
     "BACKENDS",
@@ -44,10 +45,12 @@ __all__ = [
     "MISSING",
     "MODEL_FREE",
     "ROLES",
+    "SEED_BASELINE",
     "UNMETERED",
     "Agent",
     "Agents",
     "Command",
+    "Host",
     "ImageHead",
     "LinearState",
     "Modality",
@@ -55,6 +58,8 @@ __all__ = [
     "ModelSource",
     "Price",
     "RoleAgent",
+    "Seed",
+    "SeedSearch",
     "Skills",
     "SourceKind",
     "SpeechEncoder",
@@ -81,16 +86,6 @@ class ProfileKind(Enum):
     """the server's own counters alone"""
     stacks = "stacks"
     """a sampling profiler that looks into the server's processes from outside"""
-
-
-class SeedSearch(Enum):
-    always = "always"
-    if_refused = "if_refused"
-    """an artifact's runtime that passes every gate as it is is certified, and nothing is searched"""
-
-
-SEED_BASELINE = "seed"
-"""baseline of a run that starts from a pinned engine: that engine as it is. The plan declares it, nobody else"""
 
 
 class BaselineClass(Enum):
@@ -374,46 +369,6 @@ class Sandbox:
     """what one process tree may write to disk, its log included"""
     build_timeout_s: float = 300.0
     """longest build of one candidate"""
-
-
-@dataclass(kw_only=True)
-class Host:
-    """Where candidates are built, served and measured (`docs/hosts.md`)."""
-
-    kind: str = "local"
-    """local, ssh"""
-    address: str = ""
-    """ssh: `user@machine`, `user@machine:port`, or a name of the ssh configuration"""
-    python: str = ""
-    """ssh: interpreter there, of an environment with what runtimes import; empty = python3"""
-    root: str = ""
-    """ssh: folder there for runtimes, weights and logs; empty = .cache/vibeserve-host below the home folder"""
-    ssh_config: str = ""
-    """ssh: configuration file in place of ~/.ssh/config"""
-
-
-@dataclass(kw_only=True)
-class Seed:
-    """What round 0 starts from (`docs/seeds.md`)."""
-
-    kind: str = "scaffold"
-    """scaffold, artifact, path, git (`docs/seeds.md`)"""
-    path: str = ""
-    """artifact, path: a folder, relative to the target's, else to the working directory or the repository's root"""
-    url: str = ""
-    """git: the repository, as `git clone` takes it"""
-    commit: str = ""
-    """git: the pinned commit, all of its hex digits"""
-    overlay: str = ""
-    """git: folder of files that go over the checkout (service.yaml, runtime/ ...), relative to the target's folder"""
-    engine: str = ""
-    """git: the serving engine that the repository is; allowed as if allow_engines named it"""
-    licence: str = ""
-    """git, path: SPDX expression, where the files themselves do not say"""
-    digest: str = ""
-    """filled by the plan: of what the folders hold; where it is declared, they must hold just that"""
-    search: SeedSearch = SeedSearch.always
-    """artifact: if_refused searches only where its runtime does not pass the gates (`vibeserve upgrade`)"""
 
 
 @dataclass(kw_only=True)
