@@ -45,7 +45,7 @@ class OpenVinoEngine:
         try:
             self._config(ask).validate()
         except RuntimeError as error:
-            raise BadRequestError(f"response_format: {error}") from error
+            raise BadRequestError(str(error)) from error
 
     def submit(self, ask: Ask, stream: TokenStream) -> None:
         self._waiting.put((ask, stream))
@@ -53,8 +53,21 @@ class OpenVinoEngine:
     def run(self) -> None:
         while True:
             self._take()
-            self._pipeline.step()
+            try:
+                self._pipeline.step()
+            except RuntimeError as error:
+                self._refuse_new_schemas(error)
             self._running = [each for each in self._running if not each.deliver()]
+
+    def _refuse_new_schemas(self, error: RuntimeError) -> None:
+        """A schema that its grammar library does not know fails the step that first meets it: those that have just come
+        with one are refused. Anything else ends the server."""
+        refused = [each for each in self._running if each.is_new and each.has_schema]
+        if not refused:
+            raise error
+        for each in refused:
+            each.refuse(f"response_format: {error}")
+        self._running = [each for each in self._running if each not in refused]
 
     def _take(self) -> None:
         """Hand over what has come; wait where there is nothing to do."""
@@ -65,13 +78,9 @@ class OpenVinoEngine:
             import numpy as np
 
             ids = self._tensor(np.array([ask.prompt_ids], dtype=np.int64))
-            try:
-                handle = self._pipeline.add_request(next(self._numbers), ids, self._config(ask))
-            except RuntimeError as error:
-                # it compiles the schema here, and refuses what xgrammar does not know
-                stream.fail(str(error))
-                continue
-            self._running.append(Running(handle, stream, library=self._library))
+            handle = self._pipeline.add_request(next(self._numbers), ids, self._config(ask))
+            has_schema = ask.schema is not None
+            self._running.append(Running(handle, stream, library=self._library, has_schema=has_schema))
 
     def _config(self, ask: Ask) -> Any:
         config = self._pipeline.get_config()
@@ -87,10 +96,17 @@ class OpenVinoEngine:
 class Running:
     """One request inside the pipeline."""
 
-    def __init__(self, handle: Any, stream: TokenStream, *, library: Any) -> None:
+    def __init__(self, handle: Any, stream: TokenStream, *, library: Any, has_schema: bool) -> None:
+        self.has_schema = has_schema
+        self.is_new = True
+        """it has no token yet"""
         self._handle = handle
         self._stream = stream
         self._library = library
+
+    def refuse(self, fault: str) -> None:
+        self._handle.cancel()
+        self._stream.fail(fault)
 
     def deliver(self) -> bool:
         """Pass on what the last step has brought; True when that was the end."""
@@ -99,6 +115,7 @@ class Running:
             return True
         reason = None
         while self._handle.can_read():
+            self.is_new = False
             for output in self._handle.read().values():
                 self._stream.put(output.generated_ids)
                 reason = self._reason(output.finish_reason) or reason
