@@ -49,10 +49,13 @@ class PlainSandbox:
         for name in ("srv", "venv", "home"):
             (self.folder / name).mkdir()
         shutil.copytree("/etc", self.folder / "etc", symlinks=True, ignore_dangling_symlinks=True)
-        subprocess.run([sys.executable, "-m", "venv", str(self.folder / "venv")], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(self.folder / "venv")], check=True)
         # the base image's packages: what the lock names is there already, so that pip needs no network
         site = next((self.folder / "venv/lib").glob("python3*/site-packages"))
         (site / "base_image.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+        pip = self.folder / "venv/bin/pip"
+        pip.write_text('#!/bin/sh\nexec python -m pip "$@"\n')
+        pip.chmod(0o755)
 
     def run(self, argv: list[str]) -> subprocess.CompletedProcess[str]:
         who = ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", "--clear-groups"] if self.user else []

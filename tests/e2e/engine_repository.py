@@ -13,6 +13,8 @@ from vibeserve.core.paths import data_dir
 from vibeserve.skills import assemble
 
 PACKAGE = "minilm"
+LEFT_OUT = shutil.ignore_patterns("assembly.json", "build.py")
+"""what an engine of pure Python has not"""
 MIT = "MIT License\n\nPermission is hereby granted, free of charge, to any person obtaining a copy of this software\n"
 MAIN = '"""`python -m runtime`: the engine under the name that a service file starts."""\n\nimport sys\n\n'
 MAIN += f"from {PACKAGE}.__main__ import main\n\nif __name__ == '__main__':\n    sys.exit(main())\n"
@@ -30,7 +32,7 @@ def make_engine(root: Path) -> tuple[Path, str, Path]:
     made, engine, overlay = root / "made", root / "engine", root / "overlay"
     assemble(data_dir("templates") / "runtime/text", [], {}, made)
     engine.mkdir()
-    shutil.copytree(made / "runtime", engine / PACKAGE, ignore=shutil.ignore_patterns("assembly.json"))
+    shutil.copytree(made / "runtime", engine / PACKAGE, ignore=LEFT_OUT)
     shutil.copytree(made / "tests", engine / "tests")
     for path in engine.rglob("*.py"):
         path.write_text(re.sub(r"\b(from|import) runtime\b", rf"\1 {PACKAGE}", path.read_text()))

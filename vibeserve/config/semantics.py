@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from vibeserve.config.agent_rules import agent_problems
 from vibeserve.config.bounds import bound_problems
 from vibeserve.config.contract_rules import contract_problems
+from vibeserve.config.host_rules import host_problems
 from vibeserve.config.own_files import absent_files, goal_metrics, has_own_workload, workload_fault
 from vibeserve.config.seed_rules import seed_problems
 from vibeserve.config.unused import unused_values
@@ -82,6 +83,7 @@ def _rules(spec: Spec) -> list[str]:
         *agent_problems(spec),
         *_baselines(spec),
         *seed_problems(spec.seed),
+        *host_problems(spec),
         *unused_values(spec),
         *workload_fault(spec),
         *([] if spec.goals else ["goals: none is declared; the first one is the headline that the search improves"]),
@@ -166,8 +168,6 @@ def _limits(spec: Spec) -> Iterator[str]:
         yield f"evaluation.window_scale: {evaluation.window_scale:g} is not in (0, 1]"
     if not 0 <= evaluation.min_effect < 1:
         yield f"evaluation.min_effect: {evaluation.min_effect:g} is not a share in [0, 1)"
-    if spec.host.kind == "ssh" and not spec.host.address:
-        yield "host.address: a host of kind ssh needs one, such as user@machine"
     if spec.sandbox.tier is Tier.C and not spec.sandbox.allow_none:
         yield "sandbox.tier: C is no wall at all; it needs sandbox.allow_none=true (or sandbox=none)"
 

@@ -149,6 +149,7 @@ class RemoteLoad(LoadSession):
         self._is_paused_there = False
         self._has_begun = False
         self._feeding = threading.Lock()
+        self._taking = threading.Lock()
 
     @property
     def is_started(self) -> bool:
@@ -197,7 +198,7 @@ class RemoteLoad(LoadSession):
         self._call("load_now")
 
     def finished(self) -> list[Request]:
-        self._take(self._call("load_lines", start=len(self._lines)))
+        self._take("load_lines")
         return super().finished()
 
     def wait(self, *, timeout_s: float) -> None:
@@ -205,13 +206,16 @@ class RemoteLoad(LoadSession):
 
     def stop(self) -> list[Record]:
         if self._records is None:
-            self._take(self._call("load_stop", start=len(self._lines)))
+            self._take("load_stop")
             self._records = sorted(self._parse(), key=lambda record: record.sent_s)
             self._page.close()
         return self._records
 
-    def _take(self, lines: Sequence[str]) -> None:
-        self._lines.extend(line.encode() for line in lines)
+    def _take(self, method: str) -> None:
+        """What was reported since; a stream of requests may look at the same time as whoever waits for its end."""
+        with self._taking:
+            found = self._call(method, start=len(self._lines))
+            self._lines.extend(line.encode() for line in found)
 
     def _call(self, method: str, **given: Any) -> Any:
         return self._server.host.call(method, load=self._load_id, **given)
