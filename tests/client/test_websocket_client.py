@@ -79,7 +79,7 @@ def sends(data: bytes, *, piece: int = 0) -> Serve:
             writer.write(data[place : place + (piece or len(data))])
             await writer.drain()
             await asyncio.sleep(0)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.05)
         writer.close()
 
     return serve
@@ -147,7 +147,7 @@ def test_a_server_that_opens_none_is_told_from_one_that_does(answer: bytes, told
         await reader.readuntil(b"\r\n\r\n")
         writer.write(answer)
         await writer.drain()
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.05)
         writer.close()
 
     with pytest.raises(SendError, match=told):

@@ -25,7 +25,7 @@ def heard(encoder: Encoder, samples: NDArray[np.float32], sizes: list[int]) -> t
     state, frames, finals, place = encoder.open(), torch.zeros(0), [], 0
     for size in sizes:
         (found,) = encoder.extend([state], [torch.from_numpy(samples[place : place + size])])
-        place += size
+        place = min(place + size, len(samples))
         frames = torch.cat((frames[: found.first], found.frames)) if found.first else found.frames
         finals.append(found.num_final)
         assert found.num_frames == len(frames) == -(-place // 320)
