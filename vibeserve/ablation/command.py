@@ -44,7 +44,8 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write(json.dumps(to_data(found), indent=2) + "\n")
     else:
         sys.stdout.write("\n".join(_lines(found)) + f"\nwritten to {path}\n")
-    return 3 if any(row.state == "failed" for row in (*found.arms, *found.skills)) else 0
+    states = [*(arm.state for arm in found.arms), *(skill.state for skill in found.skills)]
+    return 3 if "failed" in states else 0
 
 
 def _parser() -> VerbParser:

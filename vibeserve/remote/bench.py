@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from vibeserve.client import LoadSession
 from vibeserve.contract import Request
@@ -74,11 +74,11 @@ class RemoteBench(Workbench):
         relay = relay_argv(
             host, network_pid=told["network_pid"], port=port, framework=host.framework, python=host.python
         )
-        server: Any = RemoteServer(
+        server = RemoteServer(
             name=launch.name, host=host, handle=told["server"], startup_s=told["startup_s"], forward=Forward(relay),
             spent=self.spent,
         )  # fmt: skip
-        return server
+        return cast("Server", server)  # it has what is asked of one
 
     def load_session(
         self, server: Server, *, bundle: Bundle, requests: Iterator[Request], load: LoadPoint, dialect: str, model: str,

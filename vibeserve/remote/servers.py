@@ -128,8 +128,9 @@ class Forward:
                 connection, _ = self._listener.accept()
                 with connection:
                     # the relay owns the connection: its standard input and output
+                    both = connection.fileno()
                     child = subprocess.Popen(
-                        self._argv, stdin=connection, stdout=connection, stderr=subprocess.DEVNULL, process_group=0
+                        self._argv, stdin=both, stdout=both, stderr=subprocess.DEVNULL, process_group=0
                     )
                 self._children = [each for each in self._children if each.poll() is None] + [child]
 

@@ -10,7 +10,7 @@ import wave
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from vibeserve.contract import Pool, Request, SendError
@@ -80,10 +80,9 @@ class Talk:
         heard.final = None
         await self.socket.send(COMMIT)
         await self.until(lambda: heard.final is not None, what="final transcript")
-        assert heard.final is not None
+        final = cast("dict[str, Any]", heard.final)  # a message has set it meanwhile
         return Said(
-            text=heard.final["text"], token_ids=tuple(heard.final["token_ids"]),
-            audio_end_ms=heard.final["audio_end_ms"],
+            text=final["text"], token_ids=tuple(final["token_ids"]), audio_end_ms=final["audio_end_ms"]
         )  # fmt: skip
 
 
@@ -115,7 +114,7 @@ class Talker:
         url = urlsplit(self.http.root)
         socket = SocketExchange(host=url.netloc, path=REALTIME_PATH, now_s=time.monotonic, on_message=heard.read)
         talk = Talk(socket, heard, deadline_s=self.deadline_s)
-        host, port = url.hostname or "127.0.0.1", url.port
+        host, port = url.hostname or "127.0.0.1", url.port or 80
         await asyncio.get_running_loop().create_connection(lambda: socket, host, port)
         await talk.until(lambda: heard.kinds[:1] == ["session.created"], what="session.created as the first event")
         return talk
