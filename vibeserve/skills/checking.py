@@ -99,7 +99,7 @@ def _by_skill(skills: Sequence[Skill], problems: Sequence[str]) -> dict[str, lis
 def is_index(skill: Skill) -> bool:
     """It lists what cannot be executed here."""
     front, _ = split_front_matter((skill.path / NOTES).read_text(encoding="utf-8"))
-    return (front.get("metadata") or {}).get("kind") == INDEX_METADATA
+    return bool((front.get("metadata") or {}).get("kind") == INDEX_METADATA)
 
 
 def effect_of(skill: Skill) -> str:
