@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from vibeserve.skills.apis import name_problems, named_in, version_problems
 from vibeserve.skills.effects import EFFECT_FILE
-from vibeserve.skills.loader import Skill
-from vibeserve.skills.snippets import FENCE, Ran, body_of, find_snippets, note_files, run_snippet
+from vibeserve.skills.loader import Skill, split_front_matter
+from vibeserve.skills.snippets import FENCE, NOTES, Ran, body_of, find_snippets, note_files, run_snippet
 
 SECTIONS = (
     "When it applies", "How it works", "Invariants", "Failure symptoms", "Test", "Measure", "Effect", "Platforms",
@@ -98,10 +98,8 @@ def _by_skill(skills: Sequence[Skill], problems: Sequence[str]) -> dict[str, lis
 
 def is_index(skill: Skill) -> bool:
     """It lists what cannot be executed here."""
-    from vibeserve.skills.loader import split_front_matter
-
-    front, _ = split_front_matter((skill.path / "SKILL.md").read_text(encoding="utf-8"))
-    return (front.get("metadata") or {}).get("kind") == INDEX_METADATA
+    front, _ = split_front_matter((skill.path / NOTES).read_text(encoding="utf-8"))
+    return bool((front.get("metadata") or {}).get("kind") == INDEX_METADATA)
 
 
 def effect_of(skill: Skill) -> str:
@@ -128,7 +126,7 @@ def link_problems(skill: Skill) -> Iterator[str]:
 
 def section_problems(skill: Skill) -> Iterator[str]:
     """What a note with `applies.yaml` lacks."""
-    path, body = skill.path / "SKILL.md", body_of(skill)
+    path, body = skill.path / NOTES, body_of(skill)
     if skill.applies is None:
         return
     if not URL.search(_section(body, "Sources") or body):
