@@ -183,6 +183,7 @@ ELSEWHERE: dict[str, str] = {
     "workloads/sampling.py:check_lengths": "tests/workloads/test_chat.py",
     "workloads/shared_prefix.py:draw_prefix": "tests/test_late_refusals.py",
     "workloads/shared_prefix.py:shared_prefix_stream": "tests/workloads/test_shared_prefix.py",
+    "workloads/streaming_asr.py:streaming_asr_stream": "tests/workloads/test_streaming_asr.py",
     "workloads/trace.py:_check_texts": "tests/workloads/test_trace.py",
     "workloads/trace_file.py:read_trace": "tests/test_late_refusals.py",
     "benchmark/simulation.py:Noise.check": "tests/benchmark/test_decision_rates.py",
