@@ -164,7 +164,8 @@ def test_every_shipped_component_assembles(tmp_path: Path) -> None:
         if skill.card is None:
             continue
         out = tmp_path / skill.name
-        assembly = assemble(data_dir("templates") / "runtime/text", resolve([skill.name], skills), {}, out)
+        modality = next(iter(skill.card.conditions.modalities), "text")
+        assembly = assemble(data_dir("templates") / "runtime" / modality, resolve([skill.name], skills), {}, out)
         assert all(assembly.seams[seam] == f"component:{skill.name}" for seam in skill.card.seams)
         assert (read_service(out).build is not None) == any(
             card.native for card in (other.card for other in resolve([skill.name], skills)) if card is not None

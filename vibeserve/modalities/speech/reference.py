@@ -25,6 +25,8 @@ STREAMING = "moonshine_streaming"
 TOKENS_PER_S = 6.5
 BEYOND_NATS = 100.0
 """margin of every token behind the longest transcript of its audio: no model may choose it"""
+MOST_BEYOND = 8
+"""times the longest transcript: what is longer is not scored"""
 FRAME_SAMPLES = 80
 """5 ms, what the model's frontend takes at a time; a last frame that is not full is filled with zeros"""
 
@@ -137,6 +139,8 @@ class SpeechReference:
             problem = "a transcript of audio that the recording does not have"
         elif any(token >= vocab_size or token == self.end_id for token in ids):
             problem = "token ids that no transcript holds"
+        elif len(ids) > MOST_BEYOND * longest:
+            problem = "a transcript several times longer than the audio allows"
         if problem:
             return {"margins": [], "text": "", "problem": problem}
         logits = self.logits(self.encoded(payload, end_ms=end_ms), ids)
