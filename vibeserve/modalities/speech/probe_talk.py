@@ -114,7 +114,7 @@ class Talker:
         url = urlsplit(self.http.root)
         socket = SocketExchange(host=url.netloc, path=REALTIME_PATH, now_s=time.monotonic, on_message=heard.read)
         talk = Talk(socket, heard, deadline_s=self.deadline_s)
-        host, port = url.hostname or "127.0.0.1", url.port
+        host, port = url.hostname or "127.0.0.1", url.port or 80
         await asyncio.get_running_loop().create_connection(lambda: socket, host, port)
         await talk.until(lambda: heard.kinds[:1] == ["session.created"], what="session.created as the first event")
         return talk

@@ -301,7 +301,8 @@ def _format(rate_hz: int) -> dict[str, Any]:
 
 def _pieces(num_samples: int) -> list[tuple[int, int]]:
     """(place, size) of pieces of odd sizes, in turn, to the end."""
-    found, place = [], 0
+    found: list[tuple[int, int]] = []
+    place = 0
     while place < num_samples:
         size = min(ODD_SAMPLES[len(found) % len(ODD_SAMPLES)], num_samples - place)
         found.append((place, size))
