@@ -55,7 +55,7 @@ def test_text_unlike_its_ids_is_refused() -> None:
 
 
 def test_what_the_reference_cannot_score_is_refused() -> None:
-    assert refused(RIGHT, scored([], [], problem="a transcript longer than the audio allows")) >= {"missing_margin"}
+    assert refused(RIGHT, scored([], [], problem="token ids that no transcript holds")) >= {"missing_margin"}
     nothing = replace(RIGHT, output={"partials": [], "final": None})
     assert refused(nothing, scored()) == {"missing_margin", "missing_text"}
 

@@ -256,7 +256,7 @@ def test_a_custom_model_without_a_folder_is_told_what_to_bring() -> None:
 
 def test_a_modality_without_a_scaffold_is_refused_with_those_that_have_one() -> None:
     image = Model(id="d", architecture="janus", modality=Modality.image)
-    assert problems_of(image) == "model.modality: there is no scaffold for 'image'\n  valid: custom, text"
+    assert problems_of(image) == "model.modality: there is no scaffold for 'image'\n  valid: custom, speech, text"
 
 
 def test_a_draft_that_was_left_behind_is_no_obstacle(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
 from vibeserve.service import read_service
 from vibeserve.skills import Assembly, assemble, compose_scaffold, load_skills, resolve, write_scaffold
-from vibeserve.spec import Model
+from vibeserve.spec import Modality, Model
 
 SEQS = {"max_num_seqs": {"type": "int", "default": 8, "range": [1, 64], "doc": "rows"}}
 
@@ -165,7 +165,9 @@ def test_every_shipped_component_assembles(tmp_path: Path) -> None:
         if skill.card is None:
             continue
         out = tmp_path / skill.name
-        model = Model(architecture=next(iter(skill.card.conditions.architectures), "llama"))
+        architecture = next(iter(skill.card.conditions.architectures), "llama")
+        modality = next(iter(skill.card.conditions.modalities), "text")
+        model = Model(architecture=architecture, modality=Modality(modality))
         scaffold = write_scaffold(compose_scaffold(model), tmp_path / f"{skill.name}.scaffold")
         assembly = assemble(scaffold, resolve([skill.name], skills), {}, out)
         assert all(assembly.seams[seam] == f"component:{skill.name}" for seam in skill.card.seams)

@@ -65,7 +65,7 @@ class Talk:
         """One item: each chunk when the one before it has its transcript; then the final one."""
         sent = 0
         heard = self.heard
-        heard.partials.clear()
+        heard.forget()
         for chunk in chunks:
             await self.socket.send(append_event(chunk))
             sent += len(chunk)
@@ -77,7 +77,6 @@ class Talk:
 
     async def commit(self) -> Said:
         heard = self.heard
-        heard.final = None
         await self.socket.send(COMMIT)
         await self.until(lambda: heard.final is not None, what="final transcript")
         final = cast("dict[str, Any]", heard.final)  # a message has set it meanwhile

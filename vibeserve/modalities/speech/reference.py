@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 STREAMING = "moonshine_streaming"
 TOKENS_PER_S = 6.5
+BEYOND_NATS = 100.0
+"""margin of every token behind the longest transcript of its audio: no model may choose it"""
+MOST_BEYOND = 8
+"""times the longest transcript: what is longer is not scored"""
 FRAME_SAMPLES = 80
 """5 ms, what the model's frontend takes at a time; a last frame that is not full is filled with zeros"""
 
@@ -135,13 +139,14 @@ class SpeechReference:
             problem = "a transcript of audio that the recording does not have"
         elif any(token >= vocab_size or token == self.end_id for token in ids):
             problem = "token ids that no transcript holds"
-        elif len(ids) > longest:
-            problem = "a transcript longer than the audio allows"
+        elif len(ids) > MOST_BEYOND * longest:
+            problem = "a transcript several times longer than the audio allows"
         if problem:
             return {"margins": [], "text": "", "problem": problem}
         logits = self.logits(self.encoded(payload, end_ms=end_ms), ids)
         chosen = [*ids, self.end_id] if len(ids) < longest else ids
         margins = [float(row.max() - row[token]) for row, token in zip(logits, chosen, strict=False)]
+        margins[longest:] = [BEYOND_NATS] * len(margins[longest:])
         return {"margins": margins, "text": self.text_of(ids), "problem": ""}
 
 

@@ -103,6 +103,11 @@ class Heard:
     def has(self, kind: str) -> bool:
         return kind in self.kinds
 
+    def forget(self) -> None:
+        """What was said so far: another item begins."""
+        self.partials.clear()
+        self.final = None
+
     def output(self) -> dict[str, Any] | None:
         """JSON data of a record; None while nothing has come."""
         if not self.partials and self.final is None:
