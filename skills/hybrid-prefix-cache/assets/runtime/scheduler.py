@@ -12,7 +12,6 @@ from .parameters import Parameters
 from .prefix_pool import num_equal
 from .steps import make_step
 
-
 NUM_RECENT = 64
 """prompts that are remembered by their ids: what they computed may be gone, but two that began alike show a prefix"""
 
