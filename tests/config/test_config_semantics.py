@@ -217,7 +217,7 @@ def test_recordings_have_a_length_and_chunks_shorter_than_it() -> None:
 def test_peers_are_declared_in_the_class_and_precision_that_they_are() -> None:
     from vibeserve.baselines import PEERS
 
-    spec = compose_spec(["+target=smollm2_cpu", "baseline=[all,scaffold]"])
+    spec = compose_spec(["+target=smollm2_cpu", "baseline=[all,scaffold,transformers_prefix]"])
     assert set(spec.baseline) == set(PEERS)
     for name, declared in spec.baseline.items():
         assert declared.baseline_class is PEERS[name].baseline_class
