@@ -35,8 +35,8 @@ def launcher() -> ModuleType:
 
 
 @cache
-def hybrid_dir() -> Path:
-    spec = compose_spec(["+target=tiny_cpu", "model=tiny_olmo_hybrid"])
+def hybrid_dir(name: str) -> Path:
+    spec = compose_spec(["+target=tiny_cpu", f"model={name}"])
     return materialise(spec.model, cache=Path(tempfile.gettempdir()) / "vibeserve-tests").path
 
 
@@ -79,8 +79,9 @@ def greedy(model: Any, prompt: list[int], num: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_tokens_are_the_models_own_behind_shared_near_and_other_prefixes() -> None:
-    engine = launcher().build_engine(str(hybrid_dir() / "f32"), dtype="float32", max_num_seqs=4, max_prefixes=2)
+@pytest.mark.parametrize("name", ["tiny_olmo_hybrid", "tiny_qwen3_next"])
+def test_tokens_are_the_models_own_behind_shared_near_and_other_prefixes(name: str) -> None:
+    engine = launcher().build_engine(str(hybrid_dir(name) / "f32"), dtype="float32", max_num_seqs=4, max_prefixes=2)
     threading.Thread(target=engine.run, daemon=True).start()
     first, second = ids(101, seed=1), ids(101, seed=2)
     near = [*first[:100], first[100] + 1]

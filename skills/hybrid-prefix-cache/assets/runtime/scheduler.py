@@ -3,12 +3,17 @@ part."""
 
 from __future__ import annotations
 
+from collections import deque
+
 from .batching import SequenceQueue
 from .interfaces import Sequence, Step
 from .kv_cache import KVCache
 from .parameters import Parameters
 from .prefix_pool import num_equal
 from .steps import make_step
+
+NUM_RECENT = 64
+"""prompts that are remembered by their ids: what they computed may be gone, but two that began alike show a prefix"""
 
 
 class Scheduler(SequenceQueue):
@@ -25,6 +30,7 @@ class Scheduler(SequenceQueue):
         self.max_prefill_tokens = parameters.max_prefill_tokens
         self.snapshot_tokens = parameters.snapshot_tokens
         self.min_shared_tokens = parameters.min_shared_tokens
+        self.recent: deque[list[int]] = deque(maxlen=NUM_RECENT)
 
     def add(self, sequence: Sequence) -> None:
         super().add(sequence)
@@ -76,6 +82,8 @@ class Scheduler(SequenceQueue):
         places = set(range(start - start % self.snapshot_tokens, num_prompt, self.snapshot_tokens))
         places |= {self._parting(sequence, other) for other in self.waiting}
         places.add(self.cache.pool.match(sequence.prompt_token_ids).num_known)
+        places |= {num_equal(sequence.prompt_token_ids, other) for other in self.recent}
+        self.recent.append(sequence.prompt_token_ids)
         taken = [start]
         for place in sorted(places):
             if start < place < num_prompt and not self._is_near(place, taken):

@@ -79,6 +79,17 @@ def test_the_second_user_of_a_prefix_leaves_the_snapshot_for_the_third(
         scheduler.finish(item)
 
 
+def test_a_prefix_shorter_than_the_grid_is_found_by_its_second_user(
+    scheduler: Scheduler, tokenizer: Tokenizer
+) -> None:
+    scheduler.max_prefill_tokens = 99
+    for name, own, expected in (("a", 8, [(0, 9)]), ("b", 9, [(0, 7), (7, 2)]), ("c", 10, [(7, 2)])):
+        item = prompt(tokenizer, own, own, name=name)
+        scheduler.add(item)
+        assert [run(scheduler)[0][1:] for _ in expected] == expected
+        scheduler.finish(item)
+
+
 def test_a_prompt_that_shares_too_little_does_not_wait(scheduler: Scheduler, tokenizer: Tokenizer) -> None:
     scheduler.max_prefill_tokens = 16
     scheduler.add(sequence(tokenizer, [1, 2, 3, 9, 9], name="a"))
