@@ -25,6 +25,8 @@ from vibeserve.core.nouns import Decision, Outcome, Proposal, RatioInterval, Ref
 from vibeserve.core.paths import data_dir
 from vibeserve.errors import AgentInfraError
 from vibeserve.journal import Journal
+from vibeserve.lease import own_run
+from vibeserve.progress import QuietProgress
 
 IMPLEMENTER, JUDGE = "r01a1-implementer", "r01a1-judge"
 DONE = {"status": "done", "summary": "made it faster", "activation_evidence": "", "risks": ""}
@@ -98,7 +100,9 @@ def answer(tmp_path: Path, output: Any = DONE) -> str:
 
 def test_the_list_of_nothing_and_of_two_runs(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     empty = inbox(capsys, "list")
-    assert (empty.code, empty.out) == (0, "no open request; `vibeserve inbox wait` waits for one\n")
+    assert (empty.code, empty.out) == (
+        0, f"no open request; `vibeserve inbox wait` waits for one\nproject {Path.cwd()}: no run is at work\n"
+    )  # fmt: skip
     assert inbox(capsys, "list", "--json").json == []
     project.ask()
     project.ask(JUDGE, run="tiny-2")
@@ -330,13 +334,26 @@ def test_wait_prints_the_key_of_a_request_that_comes(project: Project, capsys: p
     project.folder(JUDGE).submit(PASSED)
     over = inbox(capsys, "wait", "--role", "judge", "--timeout-s", "0.1")
     assert (over.code, over.out) == (4, "")
-    assert over.err == "vibeserve: inbox wait: no request to the judge was open within 0.1 s\n"
+    assert over.err.endswith(
+        "vibeserve: inbox wait: no request to the judge was open within 0.1 s; "
+        f"project {Path.cwd()}: no run is at work\n"
+    )
+    assert over.err.startswith(f"project {Path.cwd()}: no run is at work; waiting\n")
     over = inbox(capsys, "wait", "--role", "judge,evaluator", "--timeout-s", "0")
-    assert over.err == "vibeserve: inbox wait: no request to the judge or the evaluator was open within 0 s\n"
+    assert "inbox wait: no request to the judge or the evaluator was open within 0 s; project " in over.err
     wrong = inbox(capsys, "wait", "--role", "judge,jury")
     assert wrong.code == 2 and "'jury' is no role; valid: planner, implementer, judge, evaluator" in wrong.err
     over = inbox(capsys, "wait", "--mailbox", "absent", "--timeout-s", "0")
-    assert over.err == "vibeserve: inbox wait: no request was open within 0 s\n"
+    assert over.err.endswith("vibeserve: inbox wait: no request was open within 0 s; mailbox absent\n")
+
+
+def test_an_empty_mailbox_says_what_the_runs_are_doing(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_journal(project)
+    assert inbox(capsys, "list").out.endswith("no run is at work, the last one, runs/tiny-1, is stopped\n")
+    with own_run(project.mailbox("tiny-1").parent, run="tiny-1", progress=QuietProgress()):
+        assert inbox(capsys, "list").out.endswith(": runs/tiny-1 is at step start\n")
 
 
 def write_journal(project: Project, *rounds: Round, run: str = "tiny-1", is_packaged: bool = False) -> None:
@@ -371,7 +388,7 @@ def test_wait_ends_when_the_runs_that_asked_have_left_their_artifacts(
     over = inbox(capsys, "wait", "--timeout-s", "60")
     ender.join()
     assert (over.code, over.out) == (3, "")
-    assert over.err == "vibeserve: inbox wait: run tiny-2 has left its artifact and asks nothing more\n"
+    assert over.err.splitlines()[-1] == "vibeserve: inbox wait: run tiny-2 has left its artifact and asks nothing more"
 
 
 def test_show_says_what_became_of_an_answer(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -448,7 +465,7 @@ def test_the_commands_of_the_page_work_as_they_stand(project: Project, capsys: p
     for command in commands:
         assert main(shlex.split(command)) == 0
     captured = capsys.readouterr()
-    assert captured.err == "" and captured.out.startswith(f"{IMPLEMENTER}\n")
+    assert captured.err.endswith("; waiting\n") and captured.out.startswith(f"{IMPLEMENTER}\n")
     assert json.loads((project.folder().path / "result.json").read_text())["by"] == "Ada"
     loop = page.split("```")[3]
     assert {"wait", "show", "submit"} == set(re.findall(r"vibeserve inbox (\w+)", loop))

@@ -54,7 +54,7 @@ def _parser(action: str) -> VerbParser:
         parser.add_argument("--role", metavar="ROLE[,ROLE]", type=_roles, help="requests to these roles alone")
     parser.add_argument("--run", default="", metavar="RUN", help="this run alone, as `list` names it, or its target's")
     parser.add_argument("--mailbox", type=Path, metavar="DIR", help="this folder instead of the project's runs")
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="project folder (default: as `vibeserve status`)")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="project folder (default: the one around here)")
     if action == "list":
         parser.add_argument("--all", action="store_true", dest="is_all", help="closed ones, too")
     elif action == "submit":
@@ -63,7 +63,8 @@ def _parser(action: str) -> VerbParser:
         parser.add_argument("--by", default="", metavar="NAME", help="who answers, in free text; kept with the run")
         parser.add_argument("--note", default="", metavar="TEXT", help="free text that is kept with the run")
     elif action == "wait":
-        parser.add_argument("--timeout-s", type=float, metavar="N", help="exit 4 after so long (default: never)")
+        told = "exit 4 after so long (default: never; exit 3 once its runs have ended)"
+        parser.add_argument("--timeout-s", type=float, metavar="N", help=told)
     return parser
 
 
@@ -89,6 +90,7 @@ def _list(arguments: argparse.Namespace) -> int:
         write_json([letter.row() for letter in letters])
     elif not letters:
         write("no request" if arguments.is_all else "no open request; `vibeserve inbox wait` waits for one")
+        write(_at_work(arguments))
     else:
         head = ("key", "role", "try", "run", "state", "time left", "waited for")
         write_table([head, *(_cells(letter.row()) for letter in letters)])
@@ -138,6 +140,7 @@ def _wait(arguments: argparse.Namespace) -> int:
     from vibeserve.cli.inbox_runs import Ended
 
     end_s = None if arguments.timeout_s is None else time.monotonic() + arguments.timeout_s
+    sys.stderr.write(f"{_at_work(arguments)}; waiting\n")
     ended, looked_s = Ended(), -ENDED_POLL_S
     while True:
         for letter in _letters(arguments, can_be_absent=True):
@@ -146,7 +149,8 @@ def _wait(arguments: argparse.Namespace) -> int:
                 return 0
         if end_s is not None and time.monotonic() >= end_s:
             whom = f" to the {' or the '.join(arguments.role)}" if arguments.role else ""
-            raise BudgetError(f"inbox wait: no request{whom} was open within {arguments.timeout_s:g} s")
+            late = f"inbox wait: no request{whom} was open within {arguments.timeout_s:g} s"
+            raise BudgetError(f"{late}; {_at_work(arguments)}")
         if time.monotonic() - looked_s >= ENDED_POLL_S:
             looked_s = time.monotonic()
             runs = ended.runs(_chosen(arguments, can_be_absent=True))
@@ -185,6 +189,16 @@ def _chosen(arguments: argparse.Namespace, *, can_be_absent: bool = False) -> li
         valid = ", ".join(sorted(mailbox.run for mailbox in mailboxes if mailbox.run)) or "none has a mailbox"
         raise SpecError(f"inbox: no run '{arguments.run}' has a mailbox here", problems=[f"runs: {valid}"])
     return chosen
+
+
+def _at_work(arguments: argparse.Namespace) -> str:
+    """Why there is nothing to answer: what the runs of the project are doing."""
+    from vibeserve.cli.inbox_runs import runs_text
+    from vibeserve.config.targets import project_root
+
+    if arguments.mailbox is not None:
+        return f"mailbox {arguments.mailbox}"
+    return runs_text(arguments.dir or project_root())
 
 
 def _mailboxes(arguments: argparse.Namespace, *, can_be_absent: bool) -> Sequence[Mailbox]:

@@ -51,6 +51,20 @@ def _rounds(mailbox: Mailbox) -> Iterator[Round]:
                 yield from_data(Round, event.data["record"])
 
 
+def runs_text(project: Path) -> str:
+    """What the project's runs are doing, so that an empty mailbox has a reason."""
+    from vibeserve.core.paths import state_dir
+    from vibeserve.status import RunState, run_statuses
+
+    statuses = run_statuses(state_dir(project))
+    working = [status for status in statuses if status.state is RunState.RUNNING]
+    if working:
+        told = [f"{status.run} is at step {status.step or 'start'}" for status in working]
+        return f"project {project}: {'; '.join(told)}"
+    last = f", the last one, {statuses[0].run}, is {statuses[0].state.value}" if statuses else ""
+    return f"project {project}: no run is at work{last}"
+
+
 class Ended:
     """Whether every run that was seen at work has left its artifact: then nothing more will be asked."""
 
