@@ -63,7 +63,7 @@ def test_a_pin_of_a_component_that_does_not_apply_says_why(monkeypatch: pytest.M
     library = Library(tmp_path)
     library.add("for-cuda", parameters={"tile": LIMIT}, conditions={"hardware": ["cuda"]})
     monkeypatch.setattr(
-        "vibeserve.plan.pins.data_dir", lambda name: library.skills_root if name == "skills" else data_dir(name)
+        "vibeserve.skills.library.data_dir", lambda name: library.skills_root if name == "skills" else data_dir(name)
     )
     (found,) = refused("tile=8")
     assert found.startswith(
