@@ -23,7 +23,7 @@ from vibeserve.errors import InfraError, ServerError
 from vibeserve.live_audits import Audited
 from vibeserve.live_audits.nouns import audited, not_applicable
 from vibeserve.plan import Ceiling
-from vibeserve.plan.nouns import DECLARED
+from vibeserve.plan.nouns import DECLARED, Roof
 from vibeserve.progress import QuietProgress
 from vibeserve.results import WINNER
 from vibeserve.rivals import Rival
@@ -53,7 +53,9 @@ class FakeBench:
 
     @property
     def plan(self) -> Any:
-        return SimpleNamespace(spec=self.spec, ceilings=self.ceilings, engine_cpus=(0,))
+        return SimpleNamespace(
+            spec=self.spec, ceilings=self.ceilings, engine_cpus=(0,), roof=Roof(bandwidth_gb_s=10.0)
+        )
 
     def start(self, launch: Launch, *, dialect: str, model: str) -> FakeServer:
         return self._up(launch.name)

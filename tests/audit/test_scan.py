@@ -11,7 +11,7 @@ import pytest
 from vibeserve.audit import purge_bytecode, scan_workspace
 from vibeserve.core.paths import data_dir
 from vibeserve.skills import Skill, assemble, compose_scaffold, load_skills, resolve, write_scaffold
-from vibeserve.spec import Model
+from vibeserve.spec import Modality, Model
 
 SERVICE = 'argv: ["{python}", "-m", "runtime", "--model-dir", "{model_dir}", "--host", "{host}", "--port", "{port}"]\n'
 
@@ -45,13 +45,17 @@ SKILLS = load_skills(data_dir("skills"))
 @pytest.mark.parametrize("skill", [pytest.param(skill, id=skill.name) for skill in SKILLS if skill.card is not None])
 def test_every_component_passes(skill: Skill, tmp_path: Path) -> None:
     assert skill.card is not None
-    model = Model(architecture=next(iter(skill.card.conditions.architectures), "llama"))
+    conditions = skill.card.conditions
+    model = Model(
+        architecture=next(iter(conditions.architectures), "llama"),
+        modality=Modality(next(iter(conditions.modalities), "text")),
+    )
     scaffold, workspace = write_scaffold(compose_scaffold(model), tmp_path / "scaffold"), tmp_path / "workspace"
     assemble(scaffold, components=list(resolve([skill.name], SKILLS)), parameters={}, destination=workspace)
     assert scan_workspace(workspace, allow_engines=[]) == []
 
 
-@pytest.mark.parametrize("scaffold", ["runtime/text", "runtime/custom", "runtime/text_wrapped", "runtime/text_hybrid"])
+@pytest.mark.parametrize("scaffold", ["runtime/text", "runtime/custom", "runtime/text_wrapped", "runtime/text_hybrid", "runtime/speech"])
 def test_every_scaffold_passes(scaffold: str) -> None:
     assert scan_workspace(data_dir("templates") / scaffold, allow_engines=["transformers"]) == []
 

@@ -73,8 +73,10 @@ def test_classes_and_precisions_of_the_peers() -> None:
         "transformers_prompt_lookup": ("competent", "same_bytes"),
         "transformers_llguidance": ("naive", "same_bytes"),
         "scaffold": ("naive", "same_bytes"),
+        "moonshine_full": ("naive", "same_bytes"),
+        "moonshine_window": ("competent", "same_bytes"),
     }
-    with pytest.raises(SpecError, match="unknown peer 'tgi'\n  valid: llama_cpp, openvino, scaffold, transformers"):
+    with pytest.raises(SpecError, match="unknown peer 'tgi'\n  valid: llama_cpp, moonshine_full, moonshine_window, openvino, scaffold"):
         get_peer("tgi")
 
 

@@ -22,7 +22,6 @@ from typing import Any
 
 import pytest
 
-from vibeserve.core.paths import data_dir
 from vibeserve.skills import Skill, resolve
 
 ASSEMBLIES = {
@@ -45,9 +44,17 @@ NUM_CROWD = 48
 
 
 def test_the_assemblies_hold_every_component(shipped_skills: list[Skill]) -> None:
-    shipped = {path.parent.name for path in data_dir("skills").glob("*/component.yaml")}
+    """Every one that fits the Llama scaffold on a CPU."""
+    cards = {skill.name: skill.card.conditions for skill in shipped_skills if skill.card is not None}
+    fitting = {
+        name
+        for name, conditions in cards.items()
+        if "text" in (conditions.modalities or ("text",))
+        and "llama" in (conditions.architectures or ("llama",))
+        and "cpu" in (conditions.hardware or ("cpu",))
+    }
     held = {skill.name for names in ASSEMBLIES.values() for skill in resolve(names, shipped_skills)}
-    assert held >= {name for name in shipped if "cuda" not in name}
+    assert held == fitting
 
 
 @contextmanager

@@ -108,7 +108,8 @@ class Numbers:
 
 def own_bench() -> Any:
     bundle = SimpleNamespace(
-        request_type=Request, workload=Numbers(), plain=lambda request: request, blamed=lambda _: nullcontext()
+        request_type=Request, workload=Numbers(), plain=lambda request: request, audited=lambda request: request,
+        blamed=lambda _: nullcontext(),
     )
     workload = Workload(kind="own", loads={"c4": Load(concurrency=4)}, headline_load="c4")
     return SimpleNamespace(plan=SimpleNamespace(spec=Spec(workload=workload)), bundle_at=lambda load: bundle)

@@ -64,7 +64,7 @@ def test_a_variant_is_taken_for_the_architectures_that_it_names(architecture: st
     composition = compose_scaffold(Model(id="h", architecture=architecture))
     assert composition.layers == (RUNTIME / "text", RUNTIME / "text_hybrid")
     assert (composition.engines, composition.is_wrapped) == ((), False)
-    assert set(composition.seams) == set(SEAMS)
+    assert set(SEAMS) - set(composition.seams) == {"encoder", "decoder"}
     workspace = tmp_path / "workspace"
     assemble(written(composition, tmp_path), [], {}, workspace)
     assert scan_workspace(workspace, allow_engines=[]) == []
