@@ -19,6 +19,7 @@ def host_problems(spec: Spec) -> Iterator[str]:
         return
     if not spec.host.address:
         yield "host.address: a host of kind ssh needs one, such as user@machine"
+        return
     if spec.budget.level is Level.full:
         why = "full's soak reads the servers' processes, which a host of kind ssh does not show"
         yield f"budget.level: {why}; valid: quick, standard"
