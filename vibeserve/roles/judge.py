@@ -27,6 +27,8 @@ from vibeserve.weights import ModelDir, materialise
 SCREEN_CHECKS = ("scan", "build", "start", "probe")
 VERDICT_CHECKS = ("replies", "accuracy", "integrity", "cleanliness")
 OWN_TESTS_TIMEOUT_S = 300.0
+TINY_TARGETS = ("tiny_cpu", "tiny_speech_cpu")
+"""whose models the runtimes' own tests run on, by architecture"""
 PROBE_TIMEOUT_S, THOROUGH_TIMEOUT_S = 240.0, 600.0
 BYTE_CODE = shutil.ignore_patterns("__pycache__")
 
@@ -154,11 +156,12 @@ class Judge:
     def _test_model(self) -> ModelDir:
         from vibeserve.config import compose_spec
 
-        tiny = compose_spec(["+target=tiny_cpu"], cwd=data_dir("targets").parent).model
         declared = self._bench.plan.spec.model
-        if (declared.modality, declared.architecture) != (tiny.modality, tiny.architecture):
-            return self._bench.model
-        return materialise(tiny, cache=cache_dir())
+        for target in TINY_TARGETS:
+            tiny = compose_spec([f"+target={target}"], cwd=data_dir("targets").parent).model
+            if (declared.modality, declared.architecture) == (tiny.modality, tiny.architecture):
+                return materialise(tiny, cache=cache_dir())
+        return self._bench.model
 
     def verdict(
         self, records: Sequence[Record], *, workspace: Path, before: Snapshot, seed: int, max_replies: int, name: str,
