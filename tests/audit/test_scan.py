@@ -55,7 +55,9 @@ def test_every_component_passes(skill: Skill, tmp_path: Path) -> None:
     assert scan_workspace(workspace, allow_engines=[]) == []
 
 
-@pytest.mark.parametrize("scaffold", ["runtime/text", "runtime/custom", "runtime/text_wrapped", "runtime/text_hybrid", "runtime/speech"])
+@pytest.mark.parametrize(
+    "scaffold", ["runtime/text", "runtime/custom", "runtime/text_wrapped", "runtime/text_hybrid", "runtime/speech"]
+)
 def test_every_scaffold_passes(scaffold: str) -> None:
     assert scan_workspace(data_dir("templates") / scaffold, allow_engines=["transformers"]) == []
 

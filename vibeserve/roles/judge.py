@@ -29,8 +29,13 @@ from vibeserve.weights import ModelDir, materialise
 SCREEN_CHECKS = ("scan", "build", "start", "probe")
 VERDICT_CHECKS = ("replies", "accuracy", "integrity", "cleanliness")
 OWN_TESTS_TIMEOUT_S = 300.0
-TEST_MODELS = ("tiny_llama", "tiny_olmo_hybrid", "tiny_qwen3_next")
-"""two layers of random weights each, for the runtimes' own tests"""
+TEST_SPECS = (
+    ("+target=tiny_cpu",),
+    ("+target=tiny_cpu", "model=tiny_olmo_hybrid"),
+    ("+target=tiny_cpu", "model=tiny_qwen3_next"),
+    ("+target=tiny_speech_cpu",),
+)
+"""whose models, two layers of random weights each, the runtimes' own tests run on, by modality and architecture"""
 PROBE_TIMEOUT_S, THOROUGH_TIMEOUT_S = 240.0, 600.0
 OWN_SEEDS = ("git", "path")
 """kinds of seeds that know nothing of the scaffold"""
@@ -173,8 +178,8 @@ class Judge:
         from vibeserve.config import compose_spec
 
         declared = self._bench.plan.spec.model
-        for name in TEST_MODELS:
-            tiny = compose_spec(["+target=tiny_cpu", f"model={name}"], cwd=data_dir("targets").parent).model
+        for overrides in TEST_SPECS:
+            tiny = compose_spec(list(overrides), cwd=data_dir("targets").parent).model
             if (declared.modality, declared.architecture) == (tiny.modality, tiny.architecture):
                 return materialise(tiny, cache=cache_dir())
         return self._bench.model

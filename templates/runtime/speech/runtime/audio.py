@@ -36,10 +36,12 @@ def read_wav(data: bytes) -> tuple[Samples, int]:
     try:
         with wave.open(io.BytesIO(data), "rb") as stream:
             width, channels, rate = stream.getsampwidth(), stream.getnchannels(), stream.getframerate()
+            num_bytes = stream.getnframes() * width * channels
             frames = stream.readframes(stream.getnframes())
     except (wave.Error, EOFError) as error:
         raise AudioError(f"the file is no WAV file of PCM audio: {error}") from error
-    frames = frames[: len(frames) - len(frames) % (width * channels)]
+    if len(frames) < num_bytes:
+        raise AudioError(f"the file ends after {len(frames)} of the {num_bytes} bytes of audio that it announces")
     values = _integers(frames, width=width) / float(1 << (8 * width - 1))
     return values.reshape(-1, channels).mean(axis=1).astype(np.float32), rate
 

@@ -42,6 +42,11 @@ def test_what_is_no_wav_is_said(data: bytes) -> None:
         read_wav(data)
 
 
+def test_a_file_that_ends_early_is_refused_not_cut() -> None:
+    with pytest.raises(AudioError, match="ends after 4 of the 8 bytes"):
+        read_wav(wav_bytes(bytes(8), width=2)[:-4])
+
+
 def test_half_a_sample_is_refused() -> None:
     with pytest.raises(AudioError, match="odd"):
         from_pcm16(b"\0\0\0")
