@@ -155,7 +155,7 @@ def test_a_run_that_fails_says_why(tmp_path: Path) -> None:
     assert done.manifest is None and "exit 2" in done.why and "no_such_target" in done.why
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 @pytest.mark.timeout(900)
 def test_the_tiny_target_with_and_without_batching(
     tmp_path: Path, cache: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -18,7 +18,7 @@ from vibeserve.artifact.supplements import add_supplements
 from vibeserve.core.paths import data_dir
 from vibeserve.skills import assemble
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.audit
 READY = """
 import json, subprocess, sys, time, urllib.request
 server = subprocess.Popen(sys.argv[1:])

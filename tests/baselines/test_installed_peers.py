@@ -32,7 +32,7 @@ MORE_FLAGS = {"vllm": ("--enforce-eager",), "vllm_ngram": ("--enforce-eager",)}
 """what a compiler would take minutes for is not what is tested here"""
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["llama_cpp", "openvino", "vllm", "vllm_ngram"])
 def test_an_installed_peer_holds_lengths_and_schemas(name: str, tmp_path: Path) -> None:

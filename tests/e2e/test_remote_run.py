@@ -12,7 +12,7 @@ from vibeserve.host_loopback.sshd import find_sshd, running_sshd
 from vibeserve.host_loopback.trial import left_after
 
 pytestmark = [
-    pytest.mark.slow, pytest.mark.timeout(1200),
+    pytest.mark.audit, pytest.mark.timeout(1200),
     pytest.mark.skipif(find_sshd() is None, reason="sshd is not installed (apt-get install openssh-server)"),
 ]  # fmt: skip
 KEPT_HERE = ("reference", "golden", "rescore", "faults", "check_", "journal", "user_key", "api_key")

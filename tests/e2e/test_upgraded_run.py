@@ -12,7 +12,7 @@ import pytest
 from e2e_project import Project
 from engine_repository import git, make_engine
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.audit, pytest.mark.timeout(1200)]
 
 
 def manifest_of(project: Project, artifact: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from vibeserve.host_loopback.sshd import find_sshd, running_sshd
 needs_sshd = pytest.mark.skipif(find_sshd() is None, reason="sshd is not installed (apt-get install openssh-server)")
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 @needs_sshd
 def test_the_same_runtime_behind_ssh_passes_and_a_cut_connection_is_infrastructure() -> None:
     row = row_of("ssh")

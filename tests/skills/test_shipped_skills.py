@@ -30,7 +30,7 @@ def test_no_description_is_too_long_for_an_index() -> None:
     assert [skill.name for skill in SKILLS if len(skill.description) > 300] == []
 
 
-@pytest.mark.slow
+@pytest.mark.audit
 @pytest.mark.timeout(300)
 def test_every_snippet_runs_and_every_name_exists() -> None:
     """What `vibeserve skills check` does: about 25 skills must be led to and run."""
