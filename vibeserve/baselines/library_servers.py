@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vibeserve.baselines.installs import get_recipe, prefix_of, read_record
 from vibeserve.baselines.own_environment import SERVED_NAME, file_facts, gguf_of
-from vibeserve.baselines.port import DTYPE_BITS, TORCH_DTYPES, PeerOptions, PrecisionFacts, safetensors_bytes
+from vibeserve.baselines.port import TORCH_DTYPES, TRANSFORMERS_ENV, PeerOptions, PrecisionFacts, dtype_facts
 from vibeserve.spec import BaselineClass, Precision
 
 if TYPE_CHECKING:
@@ -72,14 +72,11 @@ class GeneratePeer:
             argv=(*program, "--model-dir", f"{{model_dir}}/{options.dtype}", *self.flags(options)),
             workdir=_LAUNCHERS,
             model_dir=options.model_dir,
-            env={"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_TELEMETRY": "1"},
+            env=dict(TRANSFORMERS_ENV),
         )
 
     def precision_facts(self, options: PeerOptions) -> PrecisionFacts:
-        bits = DTYPE_BITS[options.dtype]
-        return PrecisionFacts(
-            weight_bits=bits, kv_bits=bits, weight_bytes=safetensors_bytes(options.model_dir / options.dtype)
-        )
+        return dtype_facts(options)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vibeserve.baselines.port import DTYPE_BITS, PeerOptions, PrecisionFacts, safetensors_bytes
+from vibeserve.baselines.port import PeerOptions, PrecisionFacts, dtype_facts
 from vibeserve.baselines.scaffold import served_model_name
 from vibeserve.spec import BaselineClass, Precision
 
@@ -67,10 +67,7 @@ class MoonshinePeer:
         return replace(launch, argv=(*launch.argv, *options.flags))
 
     def precision_facts(self, options: PeerOptions) -> PrecisionFacts:
-        bits = DTYPE_BITS[options.dtype]
-        return PrecisionFacts(
-            weight_bits=bits, kv_bits=bits, weight_bytes=safetensors_bytes(options.model_dir / options.dtype)
-        )
+        return dtype_facts(options)
 
     def _overlay(self, runtime: Path, *, dtype: str) -> None:
         from vibeserve.core.paths import data_dir

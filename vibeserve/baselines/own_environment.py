@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vibeserve.baselines.installs import get_recipe, prefix_of, read_record
-from vibeserve.baselines.port import DTYPE_BITS, TORCH_DTYPES, PeerOptions, PrecisionFacts, safetensors_bytes
+from vibeserve.baselines.port import TORCH_DTYPES, PeerOptions, PrecisionFacts, dtype_facts
 from vibeserve.core.paths import cache_dir
 from vibeserve.errors import SpecError
 from vibeserve.spec import BaselineClass, Precision
@@ -80,10 +80,7 @@ class VllmPeer:
         )
 
     def precision_facts(self, options: PeerOptions) -> PrecisionFacts:
-        bits = DTYPE_BITS[options.dtype]
-        return PrecisionFacts(
-            weight_bits=bits, kv_bits=bits, weight_bytes=safetensors_bytes(options.model_dir / options.dtype)
-        )
+        return dtype_facts(options)
 
 
 def _vllm_environment(compiled: Path) -> dict[str, str]:

@@ -103,3 +103,15 @@ Log = Callable[[str], None]
 def safetensors_bytes(folder: Path) -> int:
     """Size of the weights in one folder of a model_dir."""
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+TRANSFORMERS_ENV = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_TELEMETRY": "1"}
+"""of servers that run transformers: quiet, and silent towards the hub"""
+
+
+def dtype_facts(options: PeerOptions) -> PrecisionFacts:
+    """Of a peer that serves the weights of `options.dtype`, and keeps its KV cache in the same."""
+    bits = DTYPE_BITS[options.dtype]
+    return PrecisionFacts(
+        weight_bits=bits, kv_bits=bits, weight_bytes=safetensors_bytes(options.model_dir / options.dtype)
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vibeserve.baselines.port import DTYPE_BITS, TORCH_DTYPES, PeerOptions, PrecisionFacts, safetensors_bytes
+from vibeserve.baselines.port import TORCH_DTYPES, TRANSFORMERS_ENV, PeerOptions, PrecisionFacts, dtype_facts
 from vibeserve.spec import BaselineClass, Precision
 
 if TYPE_CHECKING:
@@ -65,11 +65,8 @@ class TransformersPeer:
             argv=(*program, "--host", "{host}", "--port", "{port}", *self.flags(options)),
             workdir=options.model_dir / options.dtype,
             model_dir=options.model_dir,
-            env={"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_DISABLE_TELEMETRY": "1"},
+            env=dict(TRANSFORMERS_ENV),
         )
 
     def precision_facts(self, options: PeerOptions) -> PrecisionFacts:
-        bits = DTYPE_BITS[options.dtype]
-        return PrecisionFacts(
-            weight_bits=bits, kv_bits=bits, weight_bytes=safetensors_bytes(options.model_dir / options.dtype)
-        )
+        return dtype_facts(options)
