@@ -141,7 +141,10 @@ def test_where_a_competent_baseline_bears_the_claim_the_naive_one_is_left_out(
         opponents(bench, claimed, against=Against.BASELINE)
 
 
-def test_a_baseline_of_the_claim_that_is_not_here_is_said_to_be_left_out(bench: Any) -> None:
+def test_a_baseline_of_the_claim_that_is_not_here_is_said_to_be_left_out(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("VIBESERVE_CACHE", str(tmp_path))
     bench.plan.spec.baseline["vllm"] = Baseline()
     found = opponents(bench, manifest("scaffold", "vllm", "unheard_of"))
     assert [rival.name for rival in found.rivals] == ["scaffold"]
