@@ -18,7 +18,7 @@ from vibeserve.roles.workbench import Workbench, warm_up_requests
 from vibeserve.seed_rival import seed_rival
 from vibeserve.seeds import scaffold_settings
 from vibeserve.spec import SEED_BASELINE, Baseline, Level
-from vibeserve.workloads import Pool
+from vibeserve.workloads import Pool, longest_sequence_tokens
 
 DEFAULT_CONCURRENCY = 16
 """of a workload with open loops only"""
@@ -90,7 +90,7 @@ def peer_options(bench: Workbench, declared: Baseline, *, dtype: str, flags: Seq
     return PeerOptions(
         model_dir=bench.model.path, dtype=dtype, scratch_dir=bench.run_dir / "peers", flags=tuple(flags),
         max_concurrency=max((load.concurrency for load in workload.loads.values()), default=0) or DEFAULT_CONCURRENCY,
-        max_sequence_tokens=workload.prompt_tokens_max + workload.output_tokens_max,
+        max_sequence_tokens=longest_sequence_tokens(workload), shares_prefixes=workload.reuse == "prefix",
         scaffold=bench.scaffold, scaffold_parameters=scaffold_settings(bench.plan.spec, scaffold=bench.scaffold),
         allow_engines=tuple(bench.plan.spec.allow_engines),
     )  # fmt: skip

@@ -80,7 +80,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> openvino_engine.OpenVinoEngine:
     with monkeypatch.context() as patched:
         patched.setattr("importlib.import_module", lambda name: library)
         return openvino_engine.OpenVinoEngine(
-            Path("x.gguf"), threads=1, slots=4, max_sequence_tokens=64, vocab_size=100
+            Path("x.gguf"), threads=1, slots=4, max_sequence_tokens=64, vocab_size=100, caches_prefixes=False
         )
 
 

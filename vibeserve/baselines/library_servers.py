@@ -99,7 +99,8 @@ class OpenVinoPeer:
         return SERVED_NAME
 
     def flags(self, options: PeerOptions) -> tuple[str, ...]:
-        return ("--slots", str(options.max_concurrency), *options.flags)
+        caching = ("--prefix-caching",) if options.shares_prefixes else ()
+        return ("--slots", str(options.max_concurrency), *caching, *options.flags)
 
     def launch(self, options: PeerOptions) -> Launch:
         from vibeserve.service import Launch

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vibeserve.baselines.installs import get_recipe, prefix_of, read_record
-from vibeserve.baselines.port import TORCH_DTYPES, PeerOptions, PrecisionFacts, dtype_facts
+from vibeserve.baselines.port import DTYPE_BITS, TORCH_DTYPES, PeerOptions, PrecisionFacts, dtype_facts
 from vibeserve.core.paths import cache_dir
 from vibeserve.errors import SpecError
 from vibeserve.spec import BaselineClass, Precision
@@ -52,8 +52,9 @@ class VllmPeer:
 
     def flags(self, options: PeerOptions) -> tuple[str, ...]:
         flags = ["--dtype", TORCH_DTYPES[options.dtype], "--max-model-len", str(options.max_sequence_tokens)]
-        # every prompt opens with a nonce, so prefix caching could only cost
-        flags += ["--max-num-seqs", str(options.max_concurrency), "--no-enable-prefix-caching"]
+        # where no prefix is shared every prompt opens with a nonce, so caching could only cost
+        caching = "--enable-prefix-caching" if options.shares_prefixes else "--no-enable-prefix-caching"
+        flags += ["--max-num-seqs", str(options.max_concurrency), caching]
         flags += ["--speculative-config", json.dumps(dict(self.speculation))] if self.speculation else []
         return (*flags, *options.flags)
 
@@ -74,7 +75,7 @@ class VllmPeer:
             model_dir=options.model_dir,
             writable=(compiled,),
             python=prefix_of(get_recipe("vllm")) / "bin" / "python",
-            env=_vllm_environment(compiled),
+            env=_vllm_environment(compiled, kv_space_gib=_kv_space_gib(options)),
             ready_timeout_s=VLLM_START_S,
             local_sockets=True,
         )
@@ -83,8 +84,20 @@ class VllmPeer:
         return dtype_facts(options)
 
 
-def _vllm_environment(compiled: Path) -> dict[str, str]:
-    """1 GiB holds 22 sequences of 1,024 tokens of a 135M model in f32; binding of cores is the wall's.
+def _kv_space_gib(options: PeerOptions) -> int:
+    """Whole GiB, at least one, that hold keys and values of every sequence that must run at once, as if every layer
+    kept them; one more where prefixes stay cached. 1 GiB holds 22 sequences of 1,024 tokens of a 135M model in f32."""
+    config = json.loads((options.model_dir / options.dtype / "config.json").read_text(encoding="utf-8"))
+    num_heads = config["num_attention_heads"]
+    head_dim = config.get("head_dim") or config["hidden_size"] // num_heads
+    num_values = 2 * config["num_hidden_layers"] * (config.get("num_key_value_heads") or num_heads) * head_dim
+    num_tokens = options.max_concurrency * options.max_sequence_tokens
+    num_bytes: int = num_values * num_tokens * DTYPE_BITS[options.dtype] // 8
+    return -(-num_bytes // 2**30) + options.shares_prefixes
+
+
+def _vllm_environment(compiled: Path, *, kv_space_gib: int) -> dict[str, str]:
+    """Binding of cores is the wall's.
 
     Its wheel brings Intel's OpenMP and asks for it to be preloaded. The ahead-of-time cache of 0.32.0 cannot be read
     back on a CPU (`finalize_loading` is missing), so that every start would compile anew; Inductor's own cache can.
@@ -93,7 +106,7 @@ def _vllm_environment(compiled: Path) -> dict[str, str]:
     return {
         **({"LD_PRELOAD": str(openmp)} if openmp.is_file() else {}),
         "VLLM_USE_AOT_COMPILE": "0",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": str(kv_space_gib),
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",

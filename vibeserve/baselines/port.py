@@ -33,6 +33,8 @@ class PeerOptions:
     scaffold_parameters: Mapping[str, int | float | str | bool] = field(default_factory=dict)
     allow_engines: tuple[str, ...] = ()
     """what the target lets a runtime import"""
+    shares_prefixes: bool = False
+    """the workload declares that requests share prefixes: a peer that can cache them does"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,15 +24,16 @@ KV_BLOCK_TOKENS = 32
 class OpenVinoEngine:
     """See `serving.Engine`. All requests that are there share every step of the library's pipeline."""
 
-    def __init__(self, gguf: Path, *, threads: int, slots: int, max_sequence_tokens: int, vocab_size: int) -> None:
+    def __init__(
+        self, gguf: Path, *, threads: int, slots: int, max_sequence_tokens: int, vocab_size: int, caches_prefixes: bool
+    ) -> None:
         self._library = importlib.import_module("openvino_genai")
         self._tensor = importlib.import_module("openvino").Tensor
         scheduler = self._library.SchedulerConfig()
         scheduler.max_num_seqs = slots
         # a block more per sequence, because a reply may end inside of one
         scheduler.num_kv_blocks = slots * (-(-max_sequence_tokens // KV_BLOCK_TOKENS) + 1)
-        # every prompt opens with a nonce, so prefix caching could only cost
-        scheduler.enable_prefix_caching = False
+        scheduler.enable_prefix_caching = caches_prefixes
         # its threads are the wall's: bound to the engine's cores, so many of them as the plan says
         properties = {"INFERENCE_NUM_THREADS": threads, "ENABLE_CPU_PINNING": False}
         self._pipeline = self._library.ContinuousBatchingPipeline(str(gguf), scheduler, "CPU", properties)
@@ -137,6 +138,7 @@ def main() -> int:
     common_arguments(parser)
     parser.add_argument("--gguf", type=Path, required=True)
     parser.add_argument("--slots", type=int, required=True, help="sequences in one step")
+    parser.add_argument("--prefix-caching", action="store_true", help="where no prefix is shared it could only cost")
     arguments = parser.parse_args()
     texts = Texts(arguments.tokenizer_dir)
     engine = OpenVinoEngine(
@@ -145,6 +147,7 @@ def main() -> int:
         slots=arguments.slots,
         max_sequence_tokens=arguments.max_sequence_tokens,
         vocab_size=texts.vocab_size,
+        caches_prefixes=arguments.prefix_caching,
     )
     serve(engine, texts=texts, arguments=arguments)
     return 0
