@@ -29,7 +29,8 @@ def typecheck(context: Context) -> None:
 def test(context: Context) -> None:
     """The default suite, then the tests that start real servers or load the real model, on every core."""
     context.run("python -m pytest -q -n auto --dist loadfile", pty=False)
-    context.run("python -m pytest -q -n auto --dist loadfile -m slow", pty=False)
+    # in the order of `tests/conftest.py`, the longest first
+    context.run("python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder -m slow", pty=False)
 
 
 @task(help={"target": "target to compile, such as tiny_cpu"})

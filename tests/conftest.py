@@ -16,6 +16,12 @@ collect_ignore = ["recordings", "exploits_open"]
 """trees of candidates: their tests are data here"""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first: the last one to begin is then a short one, and no core waits for it."""
+    longest = {item.path for item in items if item.get_closest_marker("longest")}
+    items.sort(key=lambda item: item.path not in longest)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_leases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The tests of a session queue among themselves only, whatever else runs on the machine."""

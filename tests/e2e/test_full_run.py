@@ -19,6 +19,8 @@ from jsonschema import Draft202012Validator
 from vibeserve.artifact.manifest import read_manifest
 from vibeserve.cli.document_schemas import events_schema, status_schema
 from vibeserve.cli.main import main
+from vibeserve.schedules import SCHEDULES
+from vibeserve.spec import Level
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * COMMAND_TIMEOUT_S)]
 
@@ -89,7 +91,10 @@ def test_the_golden_replies_are_the_certified_ones(finished: Project) -> None:
     assert replies and {reply["load"] for reply in replies} == {"c4"}
     assert len({reply["request_id"] for reply in replies}) == len(replies)
     assert all(8 <= len(reply["output"]["token_ids"]) <= 16 for reply in replies)
-    assert all(len(reply["distances"]["margin"]) == len(reply["output"]["token_ids"]) for reply in replies)
+    # a sample of what was served is re-scored; what the audits asked for is in the draw as well
+    scored = [reply for reply in replies if reply["distances"]]
+    assert 0 < len(scored) <= SCHEDULES[Level.quick].certify_rescored
+    assert all(len(reply["distances"]["margin"]) == len(reply["output"]["token_ids"]) for reply in scored)
 
 
 def test_the_same_command_again_is_up_to_date(finished: Project) -> None:

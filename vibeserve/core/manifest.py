@@ -216,7 +216,8 @@ class GoldenReply:
     output: Any
     """JSON data; of text: `token_ids`, `text`, `logprobs`"""
     distances: dict[str, tuple[float, ...]]
-    """by name; of text: `margin`, the reference's best logit minus the served token's, nats, per token"""
+    """by name; of text: `margin`, the reference's best logit minus the served token's, nats, per token. Empty = not
+    drawn for re-scoring (`Schedule.certify_rescored`)"""
 
 
 @dataclass(frozen=True, kw_only=True)
