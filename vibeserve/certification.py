@@ -153,7 +153,8 @@ class Certifier:
         self, workspace: Path, rivals: Sequence[Rival], *, extent: Extent
     ) -> Certification | tuple[Screening, _Collected, list[Rival]]:
         """All that was measured, or the refusal that ended it."""
-        screening = self._judge.screen(workspace, name=WINNER, seed=secrets.randbits(31), is_thorough=True)
+        with self._progress.busy("certify", "building, starting and probing the frozen winner, thoroughly"):
+            screening = self._judge.screen(workspace, name=WINNER, seed=secrets.randbits(31), is_thorough=True)
         if screening.server is None:
             verdict = Verdict(refusals=screening.refusals, checks=screening.checks)
             return Certification(verdict=verdict, not_run=left_out(AuditScope.none))

@@ -105,7 +105,7 @@ def test_a_search_that_tried_nothing_says_so_and_why(tmp_path: Path) -> None:
         journal.append("packaged")
     assert search_of(path, Outcome.BASELINE) == [
         "no round was tried: 22 s are left before certification and a round takes about 116 s; the winner is round 0's "
-        "runtime (budget.wall_s is 600; a larger one has time)"
+        "runtime (budget.wall_s is 900; a larger one has time)"
     ]
     # the state may be gone, the artifact is not
     assert search_of(tmp_path / "gone", Outcome.BASELINE) == ["no round was tried; the winner is round 0's runtime"]

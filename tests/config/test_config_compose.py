@@ -57,7 +57,7 @@ def test_tiny_target_is_decided_by_the_fake_clock_and_needs_nothing_installed() 
     assert spec.evaluation.clock is ClockKind.fake
     assert spec.evaluation.window_scale < 1
     assert list(spec.baseline) == ["scaffold"]
-    assert (spec.budget.level, spec.budget.rounds, spec.budget.wall_s) == (Level.quick, 2, 600.0)
+    assert (spec.budget.level, spec.budget.rounds, spec.budget.wall_s) == (Level.quick, 2, 900.0)
     assert spec.model.source.config["hidden_size"] == 64
 
 
