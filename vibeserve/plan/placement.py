@@ -9,6 +9,7 @@ from vibeserve.config.semantics import DECLARED_ONLY
 from vibeserve.errors import InfraError, SpecError
 from vibeserve.hardware import HardwareFacts, describe, lack
 from vibeserve.modalities import target_folders
+from vibeserve.plan.layouts import layout_obstacles
 from vibeserve.plan.nouns import Obstacle, Plan
 from vibeserve.skills import compose_scaffold, engine_problem
 from vibeserve.spec import Host, Spec
@@ -32,6 +33,7 @@ def obstacles_of(
     found = [Obstacle(kind="host", text=text) for text in texts]
     found += [Obstacle(kind="version", text=text) for text in not_yet(spec)]
     found += [Obstacle(kind="baseline", text=text) for text in _baseline_obstacles(spec)]
+    found += [Obstacle(kind="version", text=text) for text in layout_obstacles(spec)]
     return (*found, *(Obstacle(kind="scaffold", text=text) for text in _scaffold_obstacles(spec)))
 
 

@@ -65,6 +65,10 @@ class RemoteServer:
     def cpu_s(self) -> float:
         return float(self._usage()["cpu_s"])
 
+    def cpu_by_process(self) -> dict[int, float]:
+        found: dict[str, float] = self._usage()["by_process"]
+        return {int(pid): seconds for pid, seconds in found.items()}
+
     def peak_memory_gib(self) -> float:
         return float(self._usage()["peak_memory_gib"])
 

@@ -36,7 +36,7 @@ from vibeserve.spec.model import (
     SourceKind,
     SpeechEncoder,
 )
-from vibeserve.spec.places import SEED_BASELINE, Host, Seed, SeedSearch
+from vibeserve.spec.places import OWN_SEEDS, SEED_BASELINE, Host, Seed, SeedSearch
 
 __all__ = [
     "BACKENDS",
@@ -44,6 +44,7 @@ __all__ = [
     "DEFAULT_MODELS",
     "MISSING",
     "MODEL_FREE",
+    "OWN_SEEDS",
     "ROLES",
     "SEED_BASELINE",
     "UNMETERED",

@@ -32,6 +32,10 @@ class Host:
     """ssh: configuration file in place of ~/.ssh/config"""
 
 
+OWN_SEEDS = ("git", "path")
+"""kinds of seeds that know nothing of the scaffold"""
+
+
 @dataclass(kw_only=True)
 class Seed:
     """What round 0 starts from (`docs/seeds.md`)."""

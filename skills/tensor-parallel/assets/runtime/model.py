@@ -1,7 +1,7 @@
 """One rank of the Llama decoder (Touvron et al. 2023), as Megatron-LM splits it (Shoeybi et al. 2019, section 3).
 
-Every rank computes its own heads and neurons; the sums over all ranks, one after attention and one after the MLP of each
-block, are the only things that they exchange, and in the end the logits of their parts of the vocabulary.
+Every rank computes its own heads and neurons. What they exchange are the sums over all ranks, one after attention and
+one after the MLP of each block, and in the end the logits of their parts of the vocabulary.
 """
 
 from __future__ import annotations

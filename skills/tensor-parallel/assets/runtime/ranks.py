@@ -75,8 +75,8 @@ class Ranks:
             )
         atexit.register(self.close)
 
-    def connect(self) -> None:
-        """Wait until the others have loaded, and meet them. Raises RankError where one has ended, or none is reached."""
+    def await_others(self) -> None:
+        """Wait until the others have loaded, and meet them. RankError where one has ended, or none is reached."""
         if self.world_size == 1:
             return
         for rank, child in enumerate(self._children, start=1):
@@ -157,8 +157,8 @@ class Ranks:
             self._group = ProcessGroupGloo(meeting, self.rank, self.world_size, IDLE)
         except RuntimeError as error:
             raise RankError(
-                f"rank {self.rank} of {self.world_size} cannot meet the others over the loopback: {error}. A sandbox of "
-                "tier B lets no process connect; ranks need tier A, which has a network of its own"
+                f"rank {self.rank} of {self.world_size} cannot meet the others over the loopback: {error}. A sandbox "
+                "of tier B lets no process connect; ranks need tier A, which has a network of its own"
             ) from error
 
     def all_reduce(self, part: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ def load_weights(model_dir: Path) -> Shard:
     ranks = Ranks(rank=0, world_size=Parameters().tensor_parallel_size)
     ranks.start(model_dir)
     shard = load_shard(model_dir, ranks=ranks)
-    ranks.connect()
+    ranks.await_others()
     return shard
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
 import socket
 import subprocess
@@ -171,7 +170,7 @@ def test_ranks_do_not_outlive_a_server_that_is_killed(model_dir: Path, tmp_path:
 
 def test_the_death_of_a_rank_ends_the_server_and_says_so(model_dir: Path, tmp_path: Path) -> None:
     with server(model_dir, tmp_path / "log") as (process, ranks):
-        os.kill(ranks[0], signal.SIGKILL)
+        subprocess.run(["kill", "-KILL", str(ranks[0])], check=True)
         assert process.wait(END_S) == 1, (tmp_path / "log").read_text()
         assert "rank 1 has ended with status -9; the server cannot compute without it" in (tmp_path / "log").read_text()
         await_end(ranks)
