@@ -108,10 +108,11 @@ class Judge:
     def _probe_or_stop(self, server: Server, *, seed: int, is_thorough: bool) -> list[Refusal]:
         """The probes' refusals; the server goes on only where there are none."""
         refusals: list[Refusal] | None = None
+        num_ranks = self._bench.plan.spec.parallelism.tensor
         try:
-            before = server.cpu_by_process()
+            before = server.cpu_by_process() if num_ranks > 1 else {}
             refusals = self.probe(server, seed=seed, is_thorough=is_thorough)
-            refusals += absent_ranks(server, before=before, wanted=self._bench.plan.spec.parallelism.tensor)
+            refusals += absent_ranks(server, before=before, wanted=num_ranks)
         except InfraError as error:
             # the probes cannot enter the network of a server that has ended: its doing, not the machine's
             if server.poll() is None:
