@@ -1,4 +1,4 @@
-"""What `doctor` finds on a host behind ssh: the way there, the interpreter, the wall, what is missing."""
+"""What `doctor` finds on another machine: the way there, the interpreter, the wall, what is missing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vibeserve.errors import InfraError, VibeServeError
 
 if TYPE_CHECKING:
     from vibeserve.hardware import HardwareFacts
-    from vibeserve.hosts.ssh import SshHost
+    from vibeserve.hosts.piped import PipedHost
     from vibeserve.spec import Host
 
 MAX_OFFSET_S = 1.0
@@ -20,10 +20,12 @@ MAX_OFFSET_S = 1.0
 
 def host_findings(declared: Host) -> tuple[HardwareFacts | None, list[Finding]]:
     """The host's hardware (None where it cannot be reached) and every check, the connection first."""
-    from vibeserve.hosts.ssh import SshHost
+    from vibeserve.hosts import get_host
+    from vibeserve.hosts.piped import PipedHost
 
-    host = SshHost(declared)
     try:
+        host = get_host(declared)
+        assert isinstance(host, PipedHost)
         facts = host.probe()
     except VibeServeError as error:
         told = str(error).splitlines()
@@ -34,11 +36,11 @@ def host_findings(declared: Host) -> tuple[HardwareFacts | None, list[Finding]]:
         host.close()
 
 
-def _findings(host: SshHost, facts: HardwareFacts, *, declared: Host) -> Iterator[Finding]:
+def _findings(host: PipedHost, facts: HardwareFacts, *, declared: Host) -> Iterator[Finding]:
     sent_s = time.time()
     hello = host.call("hello")
     offset_s = hello["time_s"] - (sent_s + time.time()) / 2
-    yield Finding(name="connection", state=State.OK, detail=f"{declared.address}, our files below {host.root}")
+    yield Finding(name="connection", state=State.OK, detail=f"{host.where}, our files below {host.root}")
     state = State.OK if abs(offset_s) < MAX_OFFSET_S else State.WARNING
     yield Finding(name="clock", state=state, detail=f"{offset_s:+.3f} s from this machine's")
     yield Finding(name="python", state=State.OK, detail=f"{hello['version']} at {hello['python']}")
@@ -55,7 +57,7 @@ def _findings(host: SshHost, facts: HardwareFacts, *, declared: Host) -> Iterato
     yield Finding(name="gpu", state=State.OK, detail=gpus or f"none: {facts.gpu_note}")
 
 
-def _tier(host: SshHost) -> Finding:
+def _tier(host: PipedHost) -> Finding:
     from vibeserve.spec import Tier
 
     try:

@@ -36,7 +36,7 @@ from vibeserve.spec.model import (
     SourceKind,
     SpeechEncoder,
 )
-from vibeserve.spec.places import OWN_SEEDS, SEED_BASELINE, Host, Seed, SeedSearch
+from vibeserve.spec.places import OWN_SEEDS, SEED_BASELINE, Host, Seed, SeedSearch, place_of
 
 __all__ = [
     "BACKENDS",
@@ -64,6 +64,7 @@ __all__ = [
     "Skills",
     "SourceKind",
     "SpeechEncoder",
+    "place_of",
     "resolve_role",
 ]
 
