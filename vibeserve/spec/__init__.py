@@ -143,7 +143,7 @@ class Parallelism:
     replicas."""
 
     tensor: int = 0
-    """devices that share every layer; 0 = as few as it fits on"""
+    """devices that share every layer, on a CPU processes; 0 = as few as it fits on"""
     pipeline: int = 0
     """devices that take turns at the layers; 0 = one"""
     replicas: int = 0
