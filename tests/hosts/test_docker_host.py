@@ -10,6 +10,7 @@ import pytest
 from fake_docker import Daemon
 
 from vibeserve import spec
+from vibeserve.cli.main import main
 from vibeserve.errors import InfraError
 from vibeserve.host_loopback.command import row_of
 from vibeserve.host_loopback.trial import left_after
@@ -116,3 +117,20 @@ def test_options_are_the_sdks() -> None:
     assert gpus["Count"] == -1 and gpus["Capabilities"] == [["gpu"]]
     assert of_host == {"privileged": True, "binds": ["/a:/a:ro", "/b:/b"], "network_mode": "none"}
     assert of_container == {"user": "1000"}
+
+
+def test_doctor_lists_what_is_missing(daemon: Daemon, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    nowhere = f"host.address=unix://{tmp_path}/none.sock"
+    assert main(["doctor", "host=docker", nowhere]) == 5
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in told if line and not line.startswith(" ")][:3] == [
+        ["sdk", "ok"], ["daemon", "missing"], ["image", "missing"]
+    ]  # fmt: skip
+    assert any("no docker daemon answers at unix://" in line for line in told)
+    there = [f"host.address={daemon.url}", "host.image=other:2"]
+    assert main(["doctor", "host=docker", *there]) == 5
+    assert "the docker daemon has no image other:2" in capsys.readouterr().out
+    there = [f"host.address={daemon.url}", f"host.image={IMAGE}", f"host.python={sys.executable}"]
+    assert main(["doctor", "host=docker", *there, f"host.root={tmp_path}/root"]) == 0
+    assert f"container c000000000000 of {IMAGE}"[:20] in capsys.readouterr().out
+    assert daemon.containers == {}

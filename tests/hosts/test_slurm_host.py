@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from vibeserve.cli.main import main
 from vibeserve.errors import InfraError
 from vibeserve.host_loopback.command import row_of
 from vibeserve.host_loopback.slurm import Cluster, missing_programs, running_cluster
@@ -78,6 +79,20 @@ def test_where_slurm_is_not_there_is_no_way(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr("vibeserve.host_loopback.slurm.missing_programs", lambda: ["slurmctld", "slurmd"])
     row = row_of("slurm")
     assert (row.available, row.why_not) == (False, "slurmctld, slurmd: not installed")
+
+
+def test_doctor_says_that_there_is_no_cluster(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(folder / "nothing"))
+    assert main(["doctor", "host=slurm"]) == 5
+    assert "missing: salloc, srun, scancel" in capsys.readouterr().out
+    for name in ("srun", "sinfo"):
+        (folder / name).write_text("#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/bin")
+    assert main(["doctor", "host=slurm"]) == 5
+    assert "Unable to contact slurm controller" in capsys.readouterr().out
 
 
 def test_what_is_held_is_given_back_when_nothing_uses_it() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vibeserve.cli.doctor import Finding, State
+from vibeserve.cli.host_needs import needs
 from vibeserve.errors import InfraError, VibeServeError
 
 if TYPE_CHECKING:
@@ -19,24 +20,30 @@ MAX_OFFSET_S = 1.0
 
 
 def host_findings(declared: Host) -> tuple[HardwareFacts | None, list[Finding]]:
-    """The host's hardware (None where it cannot be reached) and every check, the connection first."""
+    """The host's hardware (None where it cannot be reached) and every check: what leads there, the connection, the
+    rest."""
     from vibeserve.hosts import get_host
     from vibeserve.hosts.piped import PipedHost
 
+    before = list(needs(declared))
+    if any(finding.state is State.MISSING for finding in before):
+        return None, before
+    host = get_host(declared)
+    assert isinstance(host, PipedHost)
     try:
-        host = get_host(declared)
-        assert isinstance(host, PipedHost)
         facts = host.probe()
     except VibeServeError as error:
         told = str(error).splitlines()
-        return None, [Finding(name="connection", state=State.MISSING, detail=told[0], next=_next(told))]
+        lost = Finding(name="connection", state=State.MISSING, detail=told[0], next=_next(told))
+        host.close()
+        return None, [*before, lost]
     try:
-        return facts, list(_findings(host, facts, declared=declared))
+        return facts, [*before, *_findings(host, facts)]
     finally:
         host.close()
 
 
-def _findings(host: PipedHost, facts: HardwareFacts, *, declared: Host) -> Iterator[Finding]:
+def _findings(host: PipedHost, facts: HardwareFacts) -> Iterator[Finding]:
     sent_s = time.time()
     hello = host.call("hello")
     offset_s = hello["time_s"] - (sent_s + time.time()) / 2

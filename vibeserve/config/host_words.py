@@ -37,7 +37,8 @@ def compose_host(overrides: Sequence[str], *, cwd: Path | None = None) -> Host:
         for key, value in given.values:
             OmegaConf.update(config, key.removeprefix("host."), value)
         host = cast(Host, OmegaConf.to_object(config))
-    incomplete = tuple(incomplete_host(host))
+    # whoever asks what is missing may not know of an image yet
+    incomplete = tuple(each for each in incomplete_host(host) if host.image or not each.startswith("host.image"))
     if incomplete:
         raise SpecError("no host to look at", problems=incomplete, hint=HINT)
     return host
