@@ -77,6 +77,10 @@ class _Handler(BaseHTTPRequestHandler):
             name, _, value = label.partition("=")
             rows = [each for each in self.state.containers.values() if each["Labels"].get(name) == value]
             self._answer(200, [{"Id": each["Id"]} for each in rows])
+        elif path.startswith("/images/"):
+            image = path.removeprefix("/images/").removesuffix("/json")
+            is_there = image in self.state.images
+            self._answer(200 if is_there else 404, {"Id": image} if is_there else {"message": f"No such image: {image}"})
         elif path.startswith("/exec/"):
             process = self.state.commands[path.split("/")[2]]["process"]
             self._answer(200, {"ExitCode": process.wait(30)})

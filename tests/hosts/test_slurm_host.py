@@ -88,7 +88,7 @@ def test_doctor_says_that_there_is_no_cluster(
     assert main(["doctor", "host=slurm"]) == 5
     assert "missing: salloc, srun, scancel" in capsys.readouterr().out
     for name in ("srun", "sinfo"):
-        (folder / name).write_text("#!/bin/sh\necho 'slurm_load_partitions: Unable to contact slurm controller' >&2; exit 1\n")
+        (folder / name).write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
         (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/bin")
     assert main(["doctor", "host=slurm"]) == 5

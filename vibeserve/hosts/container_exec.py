@@ -15,6 +15,8 @@ from typing import Any
 
 BLOCK_BYTES = 1 << 16
 STDERR = 2
+GONE = 137
+"""the status of what SIGKILL has ended"""
 
 
 def main(url: str, container: str, command: str) -> int:
@@ -34,7 +36,10 @@ def main(url: str, container: str, command: str) -> int:
     for kind, data in frames_iter(stream, tty=False):
         with contextlib.suppress(BrokenPipeError):
             _write(STDERR if kind == STDERR else 1, data)
-    return int(api.exec_inspect(made["Id"])["ExitCode"] or 0)
+    try:
+        return int(api.exec_inspect(made["Id"])["ExitCode"] or 0)
+    except (DockerException, OSError):
+        return GONE  # the container, and what ran in it
 
 
 def open_api(url: str) -> Any:
