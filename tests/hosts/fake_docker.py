@@ -80,7 +80,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif path.startswith("/images/"):
             image = path.removeprefix("/images/").removesuffix("/json")
             is_there = image in self.state.images
-            self._answer(200 if is_there else 404, {"Id": image} if is_there else {"message": f"No such image: {image}"})
+            told = {"Id": image} if is_there else {"message": f"No such image: {image}"}
+            self._answer(200 if is_there else 404, told)
         elif path.startswith("/exec/"):
             process = self.state.commands[path.split("/")[2]]["process"]
             self._answer(200, {"ExitCode": process.wait(30)})

@@ -204,8 +204,8 @@ class PipedHost:
             if self._connection is not None and self._connection.is_alive:
                 return self._connection
             was_connected = self._connection is not None
-            self._framework = self._framework or self._send([framework_tree()])[0]
-            if self._generation != self._way.generation:
+            self._way.argv(":")  # from here on, what has to be held is held
+            if self._generation != self._way.generation or not self._framework:
                 # perhaps another machine: what was sent is looked for again
                 self._placed, self._generation = {}, self._way.generation
                 self._framework = self._send([framework_tree()])[0]
