@@ -366,9 +366,12 @@ def test_on_another_machine_the_dtypes_are_tried_there(options: PeerOptions, tmp
         started.append((launch.name, dialect, model))
         return FakeServer(launch.name)
 
+    class Load(FakeLoad):
+        def start(self) -> None: ...
+
     def load_session(server: Any, *, load: LoadPoint, name: str, **given: Any) -> FakeLoad:
         loads.append((server.name, name))
-        return FakeLoad(load=load, **given)
+        return Load(load=load, **given)
 
     bench = replace(
         bench_of(tmp_path), requests=lambda: iter(()), warm_up=lambda: iter(()), speed=lambda *_: 1.0, window_s=1.0,

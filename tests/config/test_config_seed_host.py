@@ -38,11 +38,11 @@ def refused(*overrides: str, target: str = "tiny_cpu") -> str:
         (("seed.kind=nano",), "seed.kind: 'nano' is not valid; valid: scaffold, artifact, path, git"),
         (("host=ssh",), "host.address: a host of kind ssh needs one, such as user@machine"),
         (("host=docker",), "host.image: a host of kind docker needs one, with an interpreter that has what runtimes"),
-        (("host=docker", "host.image=x", "host.options=[rm=true]"), "host.options: 'rm=true' is none of a container; "
+        (("host=docker", "host.image=x", "host.options=['rm=true']"), "host.options: 'rm=true' is none of a container; "
          "valid: cpuset_cpus, gpus, "),
-        (("host=slurm", "host.options=[--job-name=mine]"), "host.options: '--job-name=mine' is no option of"),
+        (("host=slurm", "host.options=['--job-name=mine']"), "host.options: '--job-name=mine' is no option of"),
         (("host=slurm", "host.options=[gpu]"), "host.options: 'gpu' is no option of salloc that may be given"),
-        ((*SSH, "host.options=[--partition=gpu]"), "host.options: a host of kind ssh would ignore them"),
+        ((*SSH, "host.options=['--partition=gpu']"), "host.options: a host of kind ssh would ignore them"),
         (("host=slurm", "budget=large"), "which a host of kind slurm does not show; valid: quick, standard"),
         ((*SSH, "budget=large"), "budget.level: full's soak reads the servers' processes"),
     ],

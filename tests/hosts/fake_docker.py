@@ -5,6 +5,7 @@ Paths, fields and the frames of a stream are those of the Docker Engine API v1.4
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -26,6 +27,7 @@ class Daemon:
         self.path, self.images = path, images
         self.containers: dict[str, dict[str, Any]] = {}
         self.commands: dict[str, dict[str, Any]] = {}
+        self.numbers = itertools.count()
         self.processes: list[subprocess.Popen[bytes]] = []
         self.lock = threading.Lock()
         daemon = self
@@ -116,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         if body["Image"] not in self.state.images:
             self._answer(404, {"message": f"No such image: {body['Image']}"})
             return
-        identity = f"c{len(self.state.containers):063x}"
+        identity = f"c{next(self.state.numbers):063x}"
         self.state.containers[identity] = {"Id": identity, **body}
         self._answer(201, {"Id": identity, "Warnings": []})
 

@@ -17,7 +17,9 @@ CLUSTER_TIMEOUT_S = 20.0
 
 def needs(declared: Host) -> Iterator[Finding]:
     """One finding for each; the last one may be missing because an earlier one is."""
-    return _NEEDS.get(declared.kind, lambda _: iter(()))(declared)
+    looks = _NEEDS.get(declared.kind)
+    if looks is not None:
+        yield from looks(declared)
 
 
 def _slurm(declared: Host) -> Iterator[Finding]:

@@ -68,11 +68,12 @@ class Cluster:
     folder: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def declared(self, root: Path, **changes: float) -> spec.Host:
+    def declared(self, root: Path, *, idle_s: float = 120.0) -> spec.Host:
         """A host of this cluster, with this interpreter and its files below `root`."""
         options = [f"--cpus-per-task={os.cpu_count() or 1}"]
-        times = {"wait_s": 60.0} | changes
-        return spec.Host(kind="slurm", root=str(root), python=sys.executable, options=options, **times)
+        return spec.Host(
+            kind="slurm", root=str(root), python=sys.executable, options=options, wait_s=60.0, idle_s=idle_s
+        )
 
     def jobs(self) -> list[str]:
         """Numbers of the jobs that hold or want something."""

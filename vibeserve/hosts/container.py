@@ -75,9 +75,10 @@ class DockerWay:
     def _is_running(self) -> bool:
         if not self._container:
             return False
+        found: dict[str, Any] = {}
         with self._explained(gone_is_fine=True):
-            return bool(open_api(self._url).inspect_container(self._container)["State"]["Running"])
-        return False
+            found = open_api(self._url).inspect_container(self._container)
+        return bool(found and found["State"]["Running"])
 
     def _explained(self, *, gone_is_fine: bool = False) -> AbstractContextManager[None]:
         return explained(url=self._url, image=self._image, gone_is_fine=gone_is_fine)
