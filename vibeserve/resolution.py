@@ -120,6 +120,7 @@ def _resolve(bench: Workbench, name: str, declared: Baseline) -> Resolved:
 def _calibration_bench(bench: Workbench, name: str) -> CalibrationBench:
     plan = bench.plan
     bundle = bench.bundle_at(plan.spec.workload.headline_load)
+    is_here = plan.spec.host.kind == "local"
     metric = screened_by(plan.spec, bench.metrics)
 
     def speed(records: Sequence[Record], start_s: float, end_s: float) -> float | None:
@@ -134,6 +135,7 @@ def _calibration_bench(bench: Workbench, name: str) -> CalibrationBench:
         window_s=WINDOW_S * plan.spec.evaluation.window_scale,
         ramp_s=RAMP_S * plan.spec.evaluation.window_scale,
         exclusive=bench.lease.exclusive, resources=bench.resources,
+        start=None if is_here else bench.start, load_session=None if is_here else bench.load_session,
     )  # fmt: skip
 
 

@@ -354,3 +354,10 @@ def test_one_refusal_per_place_and_reason(workspace: Path) -> None:
     (workspace / "runtime" / "a.py").write_text("import os\nos.system('a'); os.system('b')\nos.system('c')\n")
     found = [refusal.file for refusal in scan_workspace(workspace, allow_engines=[])]
     assert found == ["runtime/a.py:2", "runtime/a.py:3"]
+
+
+def test_what_starts_ranks_passes_only_as_it_is_shipped(workspace: Path) -> None:
+    shipped = (data_dir("skills") / "tensor-parallel/assets/runtime/ranks.py").read_text()
+    assert classes_of(workspace, shipped, name="runtime/ranks.py") == set()
+    assert "process" in classes_of(workspace, shipped + "\nsubprocess.run(['true'])\n", name="runtime/ranks.py")
+    assert "process" in classes_of(workspace, shipped, name="runtime/module.py")

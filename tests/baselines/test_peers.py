@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from load_samples import PIECES, reply, text_bundle
@@ -355,3 +356,29 @@ def test_a_server_that_refuses_requests_has_no_speed() -> None:
     refuse_failures([whole, replace(whole, error="cut")])
     with pytest.raises(InfraError, match="a request of the calibration failed: HTTP 422"):
         refuse_failures([whole, replace(whole, error="HTTP 422")])
+
+
+def test_on_another_machine_the_dtypes_are_tried_there(options: PeerOptions, tmp_path: Path) -> None:
+    started: list[tuple[str, str, str]] = []
+    loads: list[tuple[str, str]] = []
+
+    def start(launch: Any, *, dialect: str, model: str) -> FakeServer:
+        started.append((launch.name, dialect, model))
+        return FakeServer(launch.name)
+
+    class Load(FakeLoad):
+        def start(self) -> None: ...
+
+    def load_session(server: Any, *, load: LoadPoint, name: str, **given: Any) -> FakeLoad:
+        loads.append((server.name, name))
+        return Load(load=load, **given)
+
+    bench = replace(
+        bench_of(tmp_path), requests=lambda: iter(()), warm_up=lambda: iter(()), speed=lambda *_: 1.0, window_s=1.0,
+        ramp_s=0.0, start=start, load_session=load_session, host=None,
+    )  # fmt: skip
+    assert calibrate("transformers_cb", options=options, dtypes=("f32", "bf16"), bench=bench).dtype == "f32"
+    assert [name for name, _, _ in started] == ["transformers_cb-f32", "transformers_cb-bf16"]
+    assert loads == [
+        (f"transformers_cb-{dtype}", f"calibrate-transformers_cb-{dtype}") for dtype in ("f32", "f32", "bf16", "bf16")
+    ]

@@ -52,6 +52,7 @@ def test_the_assemblies_hold_every_component(shipped_skills: list[Skill]) -> Non
         if "text" in (conditions.modalities or ("text",))
         and "llama" in (conditions.architectures or ("llama",))
         and "cpu" in (conditions.hardware or ("cpu",))
+        and "one" in (conditions.ranks or ("one",))
     }
     held = {skill.name for names in ASSEMBLIES.values() for skill in resolve(names, shipped_skills)}
     assert held == fitting

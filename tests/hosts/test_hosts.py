@@ -22,7 +22,7 @@ def test_local_is_the_default() -> None:
 
 
 def test_an_unknown_kind_lists_the_valid_ones() -> None:
-    with pytest.raises(SpecError, match=r"host.kind: unknown host 'moon'\n  valid kinds: local, ssh"):
+    with pytest.raises(SpecError, match=r"host.kind: unknown host 'moon'\n  valid kinds: local, ssh, slurm, docker"):
         get_host(spec.Host(kind="moon"))
 
 

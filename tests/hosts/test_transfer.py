@@ -14,8 +14,9 @@ import pytest
 
 from vibeserve.errors import RefusedError
 from vibeserve.hosts import receiver
-from vibeserve.hosts.connection import Way, shell_command
+from vibeserve.hosts.connection import shell_command
 from vibeserve.hosts.trees import framework_tree, tree_of, write_objects
+from vibeserve.hosts.ways import SshWay
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
@@ -108,7 +109,7 @@ def test_a_path_that_leads_out_of_its_tree_is_refused(tmp_path: Path, path: str)
     [("me@lab", ["--", "me@lab"]), ("me@lab:2222", ["-p", "2222", "--", "me@lab"]), ("-oProxy=x", ["--", "-oProxy=x"])],
 )
 def test_an_address_is_a_name_and_never_an_option(address: str, words: list[str]) -> None:
-    argv = Way(address=address).argv("true")
+    argv = SshWay(address=address).argv("true")
     assert argv[-len(words) - 1 :] == [*words, "true"]
     assert "ForwardAgent=no" in argv and "SendEnv=-*" in argv and "BatchMode=yes" in argv
 

@@ -103,11 +103,25 @@ def test_long_lists_of_layouts_are_cut() -> None:
     assert "; and " in text and " more" in text
 
 
-def test_the_sockets_of_a_cpu_are_one_rank() -> None:
+def test_the_sockets_of_a_cpu_are_one_device_that_only_tensor_ranks_share() -> None:
     two = replace(CPU, count=2)
     assert layout_of(spec_of(SMOLLM2, two, parallelism=AUTO)) == (1, 1, 1)
-    text = refused(spec_of(SMOLLM2, two, parallelism=Parallelism(replicas=2)))
-    assert "replicas 2 is no layout of one CPU, which is one rank: the product must be 1" in text
+    assert layout_of(spec_of(SMOLLM2, two, parallelism=Parallelism(tensor=3))) == (3, 1, 1)
+    for layout in (Parallelism(replicas=2), Parallelism(pipeline=2), Parallelism(tensor=3, replicas=2)):
+        text = refused(spec_of(SMOLLM2, two, parallelism=layout))
+        assert "is no layout of one CPU: it is one device, which only tensor ranks may share" in text
+        assert "valid: tensor 1, pipeline 1, replicas 1; tensor 3, pipeline 1, replicas 1\n" in text
+    text = refused(spec_of(SMOLLM2, CPU, parallelism=Parallelism(tensor=2)))
+    assert "tensor 2 does not divide model.num_heads 9" in text
+
+
+def test_ranks_of_a_cpu_share_its_memory() -> None:
+    layout, memory = choose_layout(spec_of(SMOLLM2, CPU, parallelism=Parallelism(tensor=3)), capacity_gib=24)
+    _, whole = choose_layout(spec_of(SMOLLM2, CPU, parallelism=AUTO), capacity_gib=24)
+    assert (layout.tensor, memory.capacity_gib) == (3, 8)
+    assert memory.weights_gib == pytest.approx(whole.weights_gib / 3)
+    text = refused(spec_of(SMOLLM2, CPU, parallelism=Parallelism(tensor=3)), capacity_gib=1.8)
+    assert "one rank needs" in text and "its capacity is 0.6 GiB" in text
 
 
 def test_what_does_not_fit_is_refused_with_every_number_and_what_would() -> None:

@@ -76,7 +76,7 @@ def test_other_gpus_fewer_gpus_and_other_systems_are_named() -> None:
     l4 = replace(FACTS, gpus=(GpuFacts(name="NVIDIA L4", sm=89, memory_gib=22.5),), gpu_note="")
     (other,) = plan_of(target(), facts=l4).obstacles
     assert other.text.endswith("local: this machine has NVIDIA L4 (sm 89)")
-    (fewer,) = plan_of(target(hardware=replace(H100, count=2)), facts=WITH_GPU).obstacles
+    fewer, _ = plan_of(target(hardware=replace(H100, count=2)), facts=WITH_GPU).obstacles
     assert (
         fewer.text == "no configured host has 2 x h100 (sm 90): local: this machine has NVIDIA H100 80GB HBM3 (sm 90)"
     )

@@ -74,3 +74,15 @@ def test_a_custom_model_runs_where_the_hardware_says(tmp_path: Path) -> None:
     assert settings == {"device": "cuda"}
     get_seed(Seed(), scaffold=scaffold, settings=settings).materialise(tmp_path / "workspace")
     assert parameters_of(tmp_path / "workspace")["device"] == "cuda"
+
+
+def test_declared_ranks_come_with_the_component_that_makes_them(tmp_path: Path) -> None:
+    spec = spec_of(longest=600)
+    spec.parallelism.tensor = 4
+    settings = scaffold_settings(spec, scaffold=TEXT)
+    assert settings["tensor_parallel_size"] == 4
+    get_seed(Seed(), scaffold=TEXT, settings=settings).materialise(tmp_path / "workspace")
+    assert parameters_of(tmp_path / "workspace")["tensor_parallel_size"] == 4
+    assembly = json.loads((tmp_path / "workspace/runtime/assembly.json").read_text())
+    assert [row["name"] for row in assembly["components"]] == ["tensor-parallel"]
+    assert "tensor_parallel_size: int = 4" in (tmp_path / "workspace/runtime/parameters.py").read_text()

@@ -37,6 +37,7 @@ def test_no_condition_applies_everywhere() -> None:
         ({"hardware": ("cuda",)}, "hardware 'cpu' is not one of cuda"),
         ({"precision": ("any",)}, "precision 'same_bytes' is not one of any"),
         ({"reuse": ("prefix",)}, "declared reuse 'none' is not one of prefix"),
+        ({"ranks": ("several",)}, "number of ranks 'one' is not one of several"),
         ({"prediction": ("edits", "exact")}, "the clients' prediction 'none' is not one of edits, exact"),
         ({"cpu_flags_all": ("avx512f", "amx_bf16")}, "the CPU lacks amx_bf16"),
         ({"cpu_flags_any": ("amx_bf16", "avx512_bf16")}, "the CPU has none of amx_bf16, avx512_bf16"),
@@ -81,3 +82,11 @@ def test_the_prediction_is_that_of_the_headline_load() -> None:
     assert target_facts(spec, cpu_flags=[]).prediction == "none"
     spec.workload.headline_load = "c2"
     assert target_facts(spec, cpu_flags=[]).prediction == "edits"
+
+
+def test_a_target_has_the_ranks_that_its_layout_declares() -> None:
+    spec = Spec()
+    assert target_facts(spec, cpu_flags=None).ranks == "one"
+    spec.parallelism.tensor = 2
+    assert target_facts(spec, cpu_flags=None).ranks == "several"
+    assert reason(replace(FACTS, ranks="several"), ranks=("one",)) == "number of ranks 'several' is not one of one"

@@ -159,3 +159,7 @@ MAX_TREE_BYTES = 2 * 1024 * 1024
 MAX_LITERAL_CHARS = 8 * 1024
 MAX_LITERAL_ITEMS = 512
 """A runtime is source text: what it may carry beyond code is small (no baked answers, n-grams or tables of prompts)."""
+
+SHIPPED = {"runtime/ranks.py": "tensor-parallel/assets/runtime/ranks.py"}
+"""Modules that start the server's own ranks and join them, by their place below `skills/`: not judged by the rules for
+processes and connections, as long as they are byte for byte what is shipped there."""

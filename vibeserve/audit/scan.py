@@ -19,6 +19,7 @@ from vibeserve.audit.names import Names
 from vibeserve.audit.own_tests import check_own_tests
 from vibeserve.audit.texts import check_texts
 from vibeserve.core.nouns import Refusal
+from vibeserve.core.paths import data_dir
 
 BUILD_STEP = "runtime/build.py"
 """The one module that may call a compiler and write files (below build/)."""
@@ -73,6 +74,8 @@ def _finding(file: str, found: Found) -> Finding:
 def _check_content(
     path: Path, relative: str, text: str, local: frozenset[str], engines: frozenset[str]
 ) -> Iterator[Found]:
+    if _is_shipped(relative, text):
+        return
     if path.suffix == ".py":
         yield from _check_python(relative, text, local, engines)
     elif path.suffix in native.NATIVE_SUFFIXES:
@@ -83,6 +86,12 @@ def _check_content(
         yield from native.check_lock(text, allow_engines=engines)
     elif relative == "service.yaml":
         yield from check_service_file(text)
+
+
+def _is_shipped(relative: str, text: str) -> bool:
+    """Whether it is a module of a shipped component that may do what no candidate's own may, unchanged."""
+    source = policy.SHIPPED.get(relative)
+    return source is not None and text == (data_dir("skills") / source).read_text(encoding="utf-8")
 
 
 def _check_python(relative: str, text: str, local: frozenset[str], engines: frozenset[str]) -> Iterator[Found]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from vibeserve.client import LoadSession
     from vibeserve.hosts import Host
     from vibeserve.modalities import Bundle
+    from vibeserve.service import Server
 
 RAMP_S = 12.0
 """load before the window: the first prompts are all prefilled at once, which no later second looks like"""
@@ -68,6 +69,10 @@ class Bench:
     resources: Resources = field(default_factory=Resources)
     exclusive: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     """holds the device around the measured load (`vibeserve.lease`)"""
+    start: Callable[..., Server] | None = None
+    """on another machine: what starts a server there (`RemoteBench.start`)"""
+    load_session: Callable[..., LoadSession] | None = None
+    """on another machine: what makes a load there (`RemoteBench.load_session`)"""
 
 
 def calibrate(name: str, *, options: PeerOptions, dtypes: tuple[str, ...], bench: Bench) -> Calibration:
@@ -99,31 +104,10 @@ def calibrate(name: str, *, options: PeerOptions, dtypes: tuple[str, ...], bench
 
 def _speed(peer: Peer, options: PeerOptions, bench: Bench) -> float:
     """Rate of one server in one window."""
-    from vibeserve.client import LoadSession
-    from vibeserve.service import start_server
-
-    server = start_server(
-        peer.launch(options),
-        host=bench.host,
-        tier=bench.tier,
-        cpus=bench.engine_cpus,
-        threads=bench.threads,
-        run_dir=bench.run_dir / options.dtype,
-        resources=bench.resources,
-    )
+    server = _started(peer, options, bench)
 
     def load(point: LoadPoint, requests: Iterator[Request]) -> LoadSession:
-        return LoadSession(
-            bundle=bench.bundle,
-            base_url=server.base_url,
-            dialect=peer.dialect,
-            model=peer.model_name(options),
-            load=point,
-            requests=requests,
-            cpus=bench.client_cpus,
-            join=lambda argv: bench.host.join_argv(server.process, argv),
-            name=f"calibrate-{peer.name}-{options.dtype}",
-        )
+        return _load(peer, options, bench, server=server, point=point, requests=requests)
 
     try:
         # a server may build its cache or compile at its first request: that is no part of its speed
@@ -149,6 +133,36 @@ def _speed(peer: Peer, options: PeerOptions, bench: Bench) -> float:
         server.stop()
     refuse_failures(records)
     return bench.speed(records, bench.ramp_s, bench.ramp_s + bench.window_s) or 0.0
+
+
+def _started(peer: Peer, options: PeerOptions, bench: Bench) -> Server:
+    from vibeserve.service import start_server
+
+    launch = peer.launch(options)
+    if bench.start is not None:
+        named = replace(launch, name=f"{launch.name}-{options.dtype}")
+        return bench.start(named, dialect=peer.dialect, model=peer.model_name(options))
+    return start_server(
+        launch, host=bench.host, tier=bench.tier, cpus=bench.engine_cpus, threads=bench.threads,
+        run_dir=bench.run_dir / options.dtype, resources=bench.resources,
+    )  # fmt: skip
+
+
+def _load(
+    peer: Peer, options: PeerOptions, bench: Bench, *, server: Server, point: LoadPoint, requests: Iterator[Request]
+) -> LoadSession:
+    from vibeserve.client import LoadSession
+
+    name, model = f"calibrate-{peer.name}-{options.dtype}", peer.model_name(options)
+    if bench.load_session is not None:
+        return bench.load_session(
+            server, bundle=bench.bundle, requests=requests, load=point, dialect=peer.dialect, model=model, name=name
+        )
+    return LoadSession(
+        bundle=bench.bundle, base_url=server.base_url, dialect=peer.dialect, model=model, load=point,
+        requests=requests, cpus=bench.client_cpus, name=name,
+        join=lambda argv: bench.host.join_argv(server.process, argv),
+    )  # fmt: skip
 
 
 def _check_alive(status: int | None, name: str) -> None:

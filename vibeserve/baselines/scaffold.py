@@ -41,11 +41,13 @@ class ScaffoldPeer:
 
         from vibeserve.core.paths import data_dir
         from vibeserve.service import candidate_launch
-        from vibeserve.skills import assemble
+        from vibeserve.skills import assemble, load_scaffold, pinned_values
 
         workspace = options.scratch_dir / "scaffold"
         scaffold = options.scaffold or data_dir("templates") / "runtime" / "text"
-        assemble(scaffold, [], options.scaffold_parameters, workspace)
+        # it is one process, over how many ranks the target may be spread
+        parameters = pinned_values(load_scaffold(scaffold).parameters, options.scaffold_parameters)
+        assemble(scaffold, [], parameters, workspace)
         launch = candidate_launch(
             workspace, model_dir=options.model_dir, name=self.name, allow_engines=options.allow_engines
         )

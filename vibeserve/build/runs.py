@@ -23,7 +23,7 @@ from vibeserve.core.paths import cache_dir, data_dir, state_dir
 from vibeserve.errors import BudgetError
 from vibeserve.hardware import HardwareFacts
 from vibeserve.hosts import LocalHost, get_host
-from vibeserve.hosts.ssh import SshHost
+from vibeserve.hosts.piped import PipedHost
 from vibeserve.journal import Journal
 from vibeserve.lease import Lease
 from vibeserve.plan import Plan
@@ -83,7 +83,7 @@ class Run:
                 plan=plan, host=host, tier=tier, model=self.model(), run_dir=run_dir, lease=self.lease
             )
         host_there = get_host(plan.spec.host)
-        assert isinstance(host_there, SshHost)
+        assert isinstance(host_there, PipedHost)
         return RemoteBench.connect(plan, host=host_there, model=self.model(), run_dir=run_dir, lease=self.lease)
 
     def store(self) -> CheckpointStore:

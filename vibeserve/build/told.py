@@ -47,6 +47,8 @@ def _why_ended(journal: Path) -> str:
 
 def _is_own_baseline(plan: Plan, manifest: Manifest) -> bool:
     spec, headline = plan.spec, manifest.headline()
+    if spec.parallelism.tensor > 1:
+        return False  # the peer is one process
     is_measured = headline is not None and any(
         row.name == SCAFFOLD and row.ratio is not None and not row.flags for row in headline.baselines
     )

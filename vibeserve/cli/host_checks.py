@@ -1,4 +1,4 @@
-"""What `doctor` finds on a host behind ssh: the way there, the interpreter, the wall, what is missing."""
+"""What `doctor` finds on another machine: the way there, the interpreter, the wall, what is missing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from vibeserve.cli.doctor import Finding, State
+from vibeserve.cli.host_needs import needs
 from vibeserve.errors import InfraError, VibeServeError
 
 if TYPE_CHECKING:
     from vibeserve.hardware import HardwareFacts
-    from vibeserve.hosts.ssh import SshHost
+    from vibeserve.hosts.piped import PipedHost
     from vibeserve.spec import Host
 
 MAX_OFFSET_S = 1.0
@@ -19,26 +20,34 @@ MAX_OFFSET_S = 1.0
 
 
 def host_findings(declared: Host) -> tuple[HardwareFacts | None, list[Finding]]:
-    """The host's hardware (None where it cannot be reached) and every check, the connection first."""
-    from vibeserve.hosts.ssh import SshHost
+    """The host's hardware (None where it cannot be reached) and every check: what leads there, the connection, the
+    rest."""
+    from vibeserve.hosts import get_host
+    from vibeserve.hosts.piped import PipedHost
 
-    host = SshHost(declared)
+    before = list(needs(declared))
+    if any(finding.state is State.MISSING for finding in before):
+        return None, before
+    host = get_host(declared)
+    assert isinstance(host, PipedHost)
     try:
         facts = host.probe()
     except VibeServeError as error:
         told = str(error).splitlines()
-        return None, [Finding(name="connection", state=State.MISSING, detail=told[0], next=_next(told))]
+        lost = Finding(name="connection", state=State.MISSING, detail=told[0], next=_next(told))
+        host.close()
+        return None, [*before, lost]
     try:
-        return facts, list(_findings(host, facts, declared=declared))
+        return facts, [*before, *_findings(host, facts)]
     finally:
         host.close()
 
 
-def _findings(host: SshHost, facts: HardwareFacts, *, declared: Host) -> Iterator[Finding]:
+def _findings(host: PipedHost, facts: HardwareFacts) -> Iterator[Finding]:
     sent_s = time.time()
     hello = host.call("hello")
     offset_s = hello["time_s"] - (sent_s + time.time()) / 2
-    yield Finding(name="connection", state=State.OK, detail=f"{declared.address}, our files below {host.root}")
+    yield Finding(name="connection", state=State.OK, detail=f"{host.where}, our files below {host.root}")
     state = State.OK if abs(offset_s) < MAX_OFFSET_S else State.WARNING
     yield Finding(name="clock", state=state, detail=f"{offset_s:+.3f} s from this machine's")
     yield Finding(name="python", state=State.OK, detail=f"{hello['version']} at {hello['python']}")
@@ -55,7 +64,7 @@ def _findings(host: SshHost, facts: HardwareFacts, *, declared: Host) -> Iterato
     yield Finding(name="gpu", state=State.OK, detail=gpus or f"none: {facts.gpu_note}")
 
 
-def _tier(host: SshHost) -> Finding:
+def _tier(host: PipedHost) -> Finding:
     from vibeserve.spec import Tier
 
     try:

@@ -99,8 +99,8 @@ def _floors(plan: Plan) -> Iterator[str]:
     for floor in plan.decode:
         if floor.load == headline:
             how_long = "unknown" if floor.step_s is None else f"{_ms(floor.step_s)}/step"
-            ranks = plan.spec.parallelism.tensor
-            between = "" if ranks == 1 else f", all-reduces {_ms(floor.all_reduce_s)}"
+            is_alone = plan.spec.parallelism.tensor == 1 or plan.spec.hardware.kind == "cpu"
+            between = "" if is_alone else f", all-reduces {_ms(floor.all_reduce_s)}"
             rate = f"{plan.roof.memory_bound} {plan.roof.bandwidth_gb_s:.4g} GB/s" if plan.roof.bandwidth_gb_s else ""
             yield (
                 f"  decode      floor {how_long} at {headline}: a rank moves weights {floor.weights_gib:.2f}, KV "

@@ -26,8 +26,8 @@ def configured_hosts(cwd: Path | None = None) -> list[HostOption]:
     for root in conf_roots((cwd or Path.cwd()).resolve()):
         for path in sorted((root / "host").glob("*.yaml")):
             option = _read(path)
-            # the package's `ssh` names no machine before an address is given
-            if option.fault or option.host.kind == "local" or option.host.address:
+            # the package's own name no machine before somebody says which
+            if option.fault or option.host.kind == "local" or _names_a_machine(option.host):
                 found.setdefault(path.stem, option)
     return list(found.values())
 
@@ -43,4 +43,14 @@ def _read(path: Path) -> HostOption:
     declared = {} if data is None else data
     if not isinstance(declared, dict) or not set(declared) <= keys:
         return HostOption(name=path.stem, host=Host(), fault=f"{path} is no host; its keys: {', '.join(sorted(keys))}")
-    return HostOption(name=path.stem, host=Host(**{key: str(value) for key, value in declared.items()}))
+    return HostOption(name=path.stem, host=Host(**{key: _typed(key, value) for key, value in declared.items()}))
+
+
+def _names_a_machine(host: Host) -> bool:
+    return bool(host.address or host.image or host.options)
+
+
+def _typed(key: str, value: Any) -> Any:
+    """A value as its field holds it; nothing is composed here, so that a wrong one is told when it is selected."""
+    kind = type(getattr(Host(), key))
+    return value if isinstance(value, kind) else str(value) if kind is str else getattr(Host(), key)

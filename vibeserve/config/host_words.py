@@ -8,6 +8,7 @@ from typing import cast
 
 from vibeserve.config.explain import explained
 from vibeserve.config.faults import fault_lines
+from vibeserve.config.host_rules import incomplete_host
 from vibeserve.config.overrides import read_overrides
 from vibeserve.config.recompose import chosen_options
 from vibeserve.config.targets import group_options
@@ -18,8 +19,8 @@ HINT = "vibeserve doctor host=ssh host.address=user@machine"
 
 
 def compose_host(overrides: Sequence[str], *, cwd: Path | None = None) -> Host:
-    """The host that the overrides name; SpecError for anything that is about something else, and for a host of kind ssh
-    without an address."""
+    """The host that the overrides name; SpecError for anything that is about something else, and for a host that cannot
+    be reached as it is declared."""
     from omegaconf import OmegaConf
 
     here = (cwd or Path.cwd()).resolve()
@@ -36,6 +37,8 @@ def compose_host(overrides: Sequence[str], *, cwd: Path | None = None) -> Host:
         for key, value in given.values:
             OmegaConf.update(config, key.removeprefix("host."), value)
         host = cast(Host, OmegaConf.to_object(config))
-    if host.kind == "ssh" and not host.address:
-        raise SpecError("no host to look at", problems=["host.address: a host of kind ssh needs one"], hint=HINT)
+    # whoever asks what is missing may not know of an image yet
+    incomplete = tuple(each for each in incomplete_host(host) if host.image or not each.startswith("host.image"))
+    if incomplete:
+        raise SpecError("no host to look at", problems=incomplete, hint=HINT)
     return host

@@ -1,12 +1,12 @@
-"""`invoke hosts-loopback`: the same runtime on this machine and on a host behind a real sshd of loopback."""
+"""`invoke hosts-loopback`: the same runtime on this machine and on every kind of host that can be had on it: behind a
+real sshd of loopback, in an allocation of a real Slurm cluster of one node, in a container of a docker daemon."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,15 +14,15 @@ from vibeserve.arguments import VerbParser
 from vibeserve.core.documents import to_data
 from vibeserve.core.tables import aligned
 from vibeserve.errors import VibeServeError
+from vibeserve.host_loopback.container import running_container
+from vibeserve.host_loopback.slurm import running_cluster
 from vibeserve.host_loopback.sshd import running_sshd
 from vibeserve.host_loopback.trial import Compared, left_after, local_trial, remote_trial
 from vibeserve.hosts.connection import HostLostError
+from vibeserve.hosts.container import DockerHost
+from vibeserve.hosts.piped import PipedHost
+from vibeserve.hosts.slurm import SlurmHost
 from vibeserve.hosts.ssh import SshHost
-
-NOT_DRIVEN = {
-    "slurm": "this version drives no Slurm: candidates would be measured in an allocation",
-    "docker": "this version drives no docker: a container that builds, serves and is measured",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +57,9 @@ class HostsLoopback:
 def main(argv: Sequence[str]) -> int:
     """Try them; exit 3 where one that is available is refused, or loses something."""
     parser = VerbParser("hosts-loopback", description="The same runtime on every kind of host that is available here.")
-    parser.add_argument("--only", default="", help="kinds, of local,ssh")
+    parser.add_argument("--only", default="", help=f"kinds, of {','.join(TRIALS)}")
     arguments = parser.parse_args(list(argv))
-    kinds = [kind for kind in ("local", "ssh") if not arguments.only or kind in arguments.only.split(",")]
-    rows = [*map(row_of, kinds), *(HostRow(kind=kind, available=False, why_not=why) for kind, why in _others())]
+    rows = [row_of(kind) for kind in TRIALS if not arguments.only or kind in arguments.only.split(",")]
     if arguments.is_json:
         sys.stdout.write(json.dumps(to_data(HostsLoopback(hosts=tuple(rows))), indent=2) + "\n")
     else:
@@ -72,7 +71,7 @@ def row_of(kind: str) -> HostRow:
     """Both trials on one kind of host."""
     with TemporaryDirectory(prefix="vibeserve-hosts-") as folder:
         try:
-            return _local(Path(folder)) if kind == "local" else _ssh(Path(folder))
+            return TRIALS[kind](Path(folder))
         except VibeServeError as error:
             return HostRow(kind=kind, available=False, why_not=str(error).splitlines()[0])
 
@@ -87,17 +86,34 @@ def _local(folder: Path) -> HostRow:
 
 
 def _ssh(folder: Path) -> HostRow:
-    root = folder / "host"
     with running_sshd(folder / "sshd") as sshd:
-        host = SshHost(sshd.declared(root))
+        return _piped(folder, SshHost(sshd.declared(folder / "host")), sever=sshd.kill, mend=sshd.start)
+
+
+def _slurm(folder: Path) -> HostRow:
+    with running_cluster(folder / "slurm") as cluster:
+        return _piped(folder, SlurmHost(cluster.declared(folder / "host")), sever=cluster.cancel)
+
+
+def _docker(folder: Path) -> HostRow:
+    with running_container() as container:
+        return _piped(folder, DockerHost(container.declared()), sever=container.kill)
+
+
+def _piped(
+    folder: Path, host: PipedHost, *, sever: Callable[[], None], mend: Callable[[], None] = lambda: None
+) -> HostRow:
+    """Both trials; then what is left of the second one, and what the next connection of its run finds."""
+    try:
         trial = remote_trial(folder / "controller", host=host)
-        row = _row("ssh", trial.compare())
-        error = trial.cut(sshd.kill)
-        orphans = len(left_after(str(root)))
-        sshd.start()
+        row, root = _row(host.kind, trial.compare()), host.root
+        error = trial.cut(sever)
+        orphans = len(left_after(root))
+        mend()
         swept = host.sweep_orphans(folder / "controller" / "runs" / "cut")
+    finally:
         host.close()
-    return HostRow(**{**vars(row), "infra_typed": isinstance(error, HostLostError), "orphans": orphans, "swept": swept})
+    return replace(row, infra_typed=isinstance(error, HostLostError), orphans=orphans, swept=swept)
 
 
 def _row(kind: str, found: Compared) -> HostRow:
@@ -108,13 +124,8 @@ def _row(kind: str, found: Compared) -> HostRow:
     )  # fmt: skip
 
 
-def _others() -> Iterator[tuple[str, str]]:
-    for kind, why in NOT_DRIVEN.items():
-        program = {"slurm": "slurmctld"}.get(kind, kind)
-        there = "" if shutil.which(program) else f", and {program} is not installed"
-        yield kind, f"{why}{there}"
-
-
+TRIALS: dict[str, Callable[[Path], HostRow]] = {"local": _local, "ssh": _ssh, "slurm": _slurm, "docker": _docker}
+"""by kind of host"""
 _HEAD = ("host", "verdict", "ratio", "lost connection", "orphans", "why not")
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vibeserve import spec
 from vibeserve.errors import InfraError
@@ -63,7 +64,7 @@ class Sshd:
 
     def declared(self, root: Path, **changes: str) -> spec.Host:
         """A host of this daemon, with this interpreter and its files below `root`."""
-        values = {
+        values: dict[str, Any] = {
             "kind": "ssh", "address": NAME, "ssh_config": str(self.folder / "config"), "root": str(root),
             "python": sys.executable,
         }  # fmt: skip

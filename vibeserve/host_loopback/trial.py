@@ -21,7 +21,7 @@ from vibeserve.core.paths import cache_dir, data_dir
 from vibeserve.errors import InfraError, RefusedError
 from vibeserve.hosts import LocalHost
 from vibeserve.hosts.connection import HostLostError
-from vibeserve.hosts.ssh import SshHost
+from vibeserve.hosts.piped import PipedHost
 from vibeserve.plan import Plan
 from vibeserve.plan.unmeasured import compile_unmeasured
 from vibeserve.remote.bench import RemoteBench
@@ -136,8 +136,8 @@ def local_trial(folder: Path) -> Trial:
     )  # fmt: skip
 
 
-def remote_trial(folder: Path, *, host: SshHost) -> Trial:
-    """On a host behind ssh, planned for what it is."""
+def remote_trial(folder: Path, *, host: PipedHost) -> Trial:
+    """On a host that is reached by pipes, planned for what it is."""
     asked, model = _spec(), _model()
     plan = compile_unmeasured(asked, facts=host.probe())
     return Trial(

@@ -1,4 +1,4 @@
-"""A conversation with our program on a host, over the system's ssh: one JSON line each way, calls side by side."""
+"""A conversation with our program on a host, over a command's pipes: one JSON line each way, calls side by side."""
 
 from __future__ import annotations
 
@@ -6,53 +6,29 @@ import contextlib
 import itertools
 import json
 import queue
-import re
 import shlex
 import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO, Any
 
-from vibeserve import spec
 from vibeserve.errors import InfraError, RefusedError, ServerError
 
 PROGRAM = "vibeserve.remote.agent"
 DEFAULT_ROOT = "~/.cache/vibeserve-host"
-OPTIONS = (
-    "BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=5", "ServerAliveCountMax=3", "ForwardAgent=no",
-    "ForwardX11=no", "ClearAllForwardings=yes", "ControlPath=none", "RequestTTY=no", "SendEnv=-*",
-)  # fmt: skip
-"""nobody is asked anything, a dead line is noticed in 15 s, and nothing of the controller's goes along: no agent with
-keys, no environment"""
 CALL_TIMEOUT_S = 1800.0
 END_TIMEOUT_S = 20.0
-_ADDRESS = re.compile(r"(?P<name>[^:]+)(:(?P<port>\d+))?")
 
 
 class HostLostError(InfraError):
     """The connection to a host is gone, or could not be made. Nothing is said about a candidate."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Way:
-    """How a host is reached."""
-
-    address: str
-    config: str = ""
-
-    @classmethod
-    def of(cls, declared: spec.Host) -> Way:
-        return cls(address=declared.address, config=declared.ssh_config)
-
-    def argv(self, command: str) -> list[str]:
-        """The local command that runs the shell command `command` there."""
-        found = _ADDRESS.fullmatch(self.address)
-        name, port = (found["name"], found["port"]) if found else (self.address, None)
-        options = [word for option in OPTIONS for word in ("-o", option)]
-        config = ["-F", self.config] if self.config else []
-        return ["ssh", *config, *options, *(["-p", port] if port else []), "--", name, command]
+def not_found(program: str) -> HostLostError:
+    """The local program that leads to a host is not there."""
+    advice = {"ssh": "install the OpenSSH client", "srun": "start this where Slurm's commands are (a login node)"}
+    return HostLostError(f"{program} was not found\nnext: {advice.get(program, f'install {program}')}")
 
 
 def shell_command(argv: Sequence[str], *, env: Mapping[str, str] | None = None, folder: str = "") -> str:
@@ -70,15 +46,17 @@ class Connection:
     """Calls of a running program there. `call` blocks; several threads may call at once. `on_event` gets what it says
     unasked, on a thread of its own."""
 
-    def __init__(self, argv: Sequence[str], *, where: str, on_event: Callable[[dict[str, Any]], None]) -> None:
-        self._where = where
+    def __init__(
+        self, argv: Sequence[str], *, where: str, doctor: str, on_event: Callable[[dict[str, Any]], None]
+    ) -> None:
+        self._where, self._doctor = where, doctor
         self._log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the connection)
         try:
             self._process = subprocess.Popen(
                 argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, process_group=0
             )
         except FileNotFoundError:
-            raise HostLostError("ssh was not found\nnext: install the OpenSSH client") from None
+            raise not_found(argv[0]) from None
         self._numbers = itertools.count(1)
         self._answers: dict[int, queue.Queue[dict[str, Any] | None]] = {}
         self._lock = threading.Lock()
@@ -158,7 +136,7 @@ class Connection:
         told = f": {said[-1]}" if said else ""
         return HostLostError(
             f"the connection to {self._where} is lost{told}\n"
-            "next: vibeserve doctor host=ssh host.address=... says what is missing there; start the same command again"
+            f"next: {self._doctor} says what is missing there; start the same command again"
         )
 
 

@@ -35,7 +35,7 @@ from vibeserve.workloads import WORKLOAD_FILES
 UNHASHED = ("out_dir", "require_goal")
 """fields of the spec that change where a result goes or how a command exits, not the result"""
 
-HOST_PLACES = ("address", "python", "root", "ssh_config")
+HOST_PLACES = ("address", "python", "root", "ssh_config", "options", "wait_s", "idle_s")
 """of a host: how it is reached. What it is enters by the hardware's identity"""
 
 NO_CPUS: tuple[int, ...] = ()

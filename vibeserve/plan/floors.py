@@ -42,7 +42,9 @@ class Floors:
         self.work = Work(spec)
         self.roof = roof
         self._model = spec.model
-        self._tensor, self._pipeline = spec.parallelism.tensor, spec.parallelism.pipeline
+        # the ranks of a CPU share its memory and cores: together they are bound as one would be
+        self._tensor = 1 if spec.hardware.kind == "cpu" else spec.parallelism.tensor
+        self._pipeline = spec.parallelism.pipeline
         self.num_ranks = self._tensor * self._pipeline
 
     @property

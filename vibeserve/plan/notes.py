@@ -8,7 +8,7 @@ from vibeserve.plan.demand import demand_of
 from vibeserve.plan.floors import Floors
 from vibeserve.plan.goals import DISTURBED_SLACK
 from vibeserve.plan.nouns import MemoryEstimate, PlanStep
-from vibeserve.plan.parallelism import num_devices
+from vibeserve.plan.parallelism import num_devices, num_sharing
 from vibeserve.spec import Modality, Spec
 
 
@@ -21,7 +21,7 @@ def notes_of(spec: Spec, *, floors: Floors, memory: MemoryEstimate, steps: Seque
     yield from _roof(spec, floors)
     layout = spec.parallelism
     idle = num_devices(spec.hardware) - layout.tensor * layout.pipeline * layout.replicas
-    if idle:
+    if idle > 0:
         yield f"{idle} of {spec.hardware.count} devices stay idle: no layout of this model uses them all"
     yield from _modality(spec)
     other_s = 60 * sum(step.minutes for step in steps if step.name != "synthesize")
@@ -43,7 +43,14 @@ def _roof(spec: Spec, floors: Floors) -> Iterator[str]:
     if not roof.tflops:
         key = "tflops_f32" if spec.model.dtype == "float32" else "tflops_bf16"
         yield f"hardware.{key} is not declared: arithmetic bounds nothing"
-    if spec.parallelism.tensor > 1 and not roof.interconnect_gb_s:
+    sharing = num_sharing(spec, spec.parallelism)
+    if sharing > 1:
+        threads = max(1, spec.hardware.engine_threads // sharing)
+        yield (
+            f"tensor {sharing} on one CPU: {sharing} processes of {threads} threads share its cores, memory and "
+            "bandwidth; floors are those of one process, all-reduces cost on top, no gain is to be expected"
+        )
+    elif spec.parallelism.tensor > 1 and not roof.interconnect_gb_s:
         yield (
             "interconnect unknown: hardware.interconnect_gb_s is not declared, so the two all-reduces of every layer "
             "are left out of the decode floor"

@@ -17,23 +17,32 @@ MAX_COUNT = 64
 
 MAX_LISTED = 12
 
+MAX_CPU_RANKS = 16
+"""tensor ranks of one CPU that are listed as valid"""
+
 
 def num_devices(hardware: Hardware) -> int:
-    """Devices that a model can be spread over. Sockets share one memory: a CPU is a single rank."""
+    """Devices that a model can be spread over. Sockets share one memory: a CPU is a single device."""
     return 1 if hardware.kind == "cpu" else hardware.count
+
+
+def num_sharing(spec: Spec, layout: Parallelism) -> int:
+    """Ranks of `layout` that share one device's cores, memory and bandwidth: all of a CPU's, one of any other's."""
+    return layout.tensor if spec.hardware.kind == "cpu" else 1
 
 
 def choose_layout(spec: Spec, *, capacity_gib: float | None) -> tuple[Parallelism, MemoryEstimate]:
     """The declared layout with every `auto` resolved, and the memory of one of its ranks.
 
     Auto is the smallest tensor parallelism, a power of two, that divides the heads and fits; then as many replicas as
-    there are devices for. Raises SpecError for a layout that the devices or the model do not allow, and for a model
-    that does not fit.
+    there are devices for. On a CPU several tensor ranks, which are processes that share it, are taken where they are
+    declared, and each may have its share of `capacity_gib`, which is a device's. Raises SpecError for a layout that the
+    devices or the model do not allow, and for a model that does not fit.
     """
     candidates = list(_layouts(spec))
     if not candidates:
         raise _no_layout(spec)
-    estimates = [estimate_memory(spec, parallelism=item, capacity_gib=capacity_gib) for item in candidates]
+    estimates = [_memory_of(spec, item, capacity_gib=capacity_gib) for item in candidates]
     for layout, estimate in zip(candidates, estimates, strict=True):
         if estimate.fits:
             return layout, estimate
@@ -41,9 +50,19 @@ def choose_layout(spec: Spec, *, capacity_gib: float | None) -> tuple[Parallelis
     raise _does_not_fit(spec, candidates[best], estimates[best])
 
 
+def _memory_of(spec: Spec, layout: Parallelism, *, capacity_gib: float | None) -> MemoryEstimate:
+    share_gib = None if capacity_gib is None else capacity_gib / num_sharing(spec, layout)
+    return estimate_memory(spec, parallelism=layout, capacity_gib=share_gib)
+
+
 def _layouts(spec: Spec) -> Iterator[Parallelism]:
     """Layouts that the declaration allows, the preferred one first."""
     declared, count = spec.parallelism, num_devices(spec.hardware)
+    if spec.hardware.kind == "cpu":
+        layout = _filled(declared, count=1)
+        if layout.pipeline == layout.replicas == 1 and not indivisible(spec, layout):
+            yield layout
+        return
     is_free = not (declared.tensor or declared.pipeline or declared.replicas)
     for tensor in [declared.tensor] if declared.tensor else range(1, count + 1):
         is_power = tensor & (tensor - 1) == 0
@@ -81,9 +100,12 @@ def _no_layout(spec: Spec) -> SpecError:
     valid = [_named(layout) for layout in _every_layout(spec)]
     more = f"; and {len(valid) - MAX_LISTED} more" if len(valid) > MAX_LISTED else ""
     problems.append(f"valid: {'; '.join(valid[:MAX_LISTED])}{more}")
-    what = "one CPU, which is one rank" if spec.hardware.kind == "cpu" else describe(spec.hardware)
+    is_cpu = spec.hardware.kind == "cpu"
+    what, rule = describe(spec.hardware), f"the product must be {count}"
+    if is_cpu:
+        what, rule = "one CPU", "it is one device, which only tensor ranks may share"
     return SpecError(
-        f"parallelism: {_named(declared)} is no layout of {what}: the product must be {count}",
+        f"parallelism: {_named(declared)} is no layout of {what}: {rule}",
         problems=problems,
         hint="correct parallelism.*, or leave it at 0 (auto)",
     )
@@ -99,6 +121,10 @@ def _filled(declared: Parallelism, *, count: int) -> Parallelism:
 def _every_layout(spec: Spec) -> Iterator[Parallelism]:
     """Every layout that uses all devices and that the model allows."""
     count = num_devices(spec.hardware)
+    if spec.hardware.kind == "cpu":
+        shared = (Parallelism(tensor=tensor, pipeline=1, replicas=1) for tensor in range(1, MAX_CPU_RANKS + 1))
+        yield from (layout for layout in shared if not indivisible(spec, layout))
+        return
     for tensor in range(1, count + 1):
         for pipeline in range(1, count // tensor + 1):
             layout = Parallelism(tensor=tensor, pipeline=pipeline, replicas=count // (tensor * pipeline))

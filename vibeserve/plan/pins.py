@@ -10,6 +10,7 @@ from vibeserve.errors import SpecError
 from vibeserve.hardware import HardwareFacts
 from vibeserve.modalities import target_folders
 from vibeserve.skills import Parameter, applicable, compose_scaffold, target_facts, target_skills
+from vibeserve.skills.ranks import PARAMETER
 from vibeserve.spec import Spec
 
 
@@ -62,7 +63,9 @@ def _scaffold_parameters(spec: Spec) -> dict[str, Parameter]:
 def _problems(name: str, value: float | int | str | bool, declared: dict[str, list[_Declaration]]) -> Iterator[str]:
     usable = {each for each, rows in declared.items() if any(row.why_not is None for row in rows)}
     rows = declared.get(name, [])
-    if not rows:
+    if name == PARAMETER:
+        yield "is parallelism.tensor of the target; declare that"
+    elif not rows:
         guess = suggest(name, usable)
         yield f"no scaffold and no component has this parameter{guess}{' ' if guess else '; '}{_valid(usable)}"
     elif name not in usable:

@@ -9,9 +9,10 @@ from vibeserve.config.semantics import DECLARED_ONLY
 from vibeserve.errors import InfraError, SpecError
 from vibeserve.hardware import HardwareFacts, describe, lack
 from vibeserve.modalities import target_folders
+from vibeserve.plan.layouts import layout_obstacles
 from vibeserve.plan.nouns import Obstacle, Plan
 from vibeserve.skills import compose_scaffold, engine_problem
-from vibeserve.spec import Host, Spec
+from vibeserve.spec import Host, Spec, place_of
 from vibeserve.workloads import not_yet
 
 AT_HAND = ("local",)
@@ -32,6 +33,7 @@ def obstacles_of(
     found = [Obstacle(kind="host", text=text) for text in texts]
     found += [Obstacle(kind="version", text=text) for text in not_yet(spec)]
     found += [Obstacle(kind="baseline", text=text) for text in _baseline_obstacles(spec)]
+    found += [Obstacle(kind="version", text=text) for text in layout_obstacles(spec)]
     return (*found, *(Obstacle(kind="scaffold", text=text) for text in _scaffold_obstacles(spec)))
 
 
@@ -41,10 +43,10 @@ def _host_obstacle(
     if is_asked and spec.host.kind not in AT_HAND:
         missing = lack(spec.hardware, facts)
         if missing:
-            yield f"host {spec.host.address} has no {describe(spec.hardware)}: {missing}"
+            yield f"host {place_of(spec.host)} has no {describe(spec.hardware)}: {missing}"
     elif spec.host.kind not in AT_HAND:
         yield (
-            f"host.kind {spec.host.kind} ({spec.host.address}): planned as declared, because a plan asks no other "
+            f"host.kind {spec.host.kind} ({place_of(spec.host)}): planned as declared, because a plan asks no other "
             "machine; a run does, and vibeserve doctor says what is there"
         )
     elif not is_here(spec, facts):
@@ -57,7 +59,7 @@ def _why_not(option: HostOption, spec: Spec, facts: HardwareFacts) -> str:
         return option.fault
     if option.host.kind in AT_HAND:
         return lack(spec.hardware, facts) or "has it; select it"
-    return f"kind {option.host.kind} ({option.host.address}), not asked; select it by host={option.name}"
+    return f"kind {option.host.kind} ({place_of(option.host)}), not asked; select it by host={option.name}"
 
 
 def _baseline_obstacles(spec: Spec) -> Iterator[str]:

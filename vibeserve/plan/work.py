@@ -20,7 +20,8 @@ class Work:
         self._model, self._workload = spec.model, spec.workload
         self._is_any = spec.evaluation.precision is Precision.any
         # caches are split by heads within a layer; over all layers of a pipeline they add up
-        self._sharding = Sharding(tensor=spec.parallelism.tensor)
+        # the ranks of a CPU read the same memory: all of them together move what one would
+        self._sharding = Sharding(tensor=1 if spec.hardware.kind == "cpu" else spec.parallelism.tensor)
 
     @property
     def num_head(self) -> int:

@@ -124,10 +124,11 @@ class Agent:
     def resume(self, server: str) -> None:
         self._servers[server].resume()
 
-    def usage(self, server: str) -> dict[str, float]:
-        """CPU seconds and peak memory of its tree."""
+    def usage(self, server: str) -> dict[str, Any]:
+        """CPU seconds and peak memory of its tree, and CPU seconds of each of its processes."""
         found = self._servers[server]
-        return {"cpu_s": found.cpu_s(), "peak_memory_gib": found.peak_memory_gib()}
+        by_process = {str(pid): seconds for pid, seconds in found.cpu_by_process().items()}
+        return {"cpu_s": found.cpu_s(), "peak_memory_gib": found.peak_memory_gib(), "by_process": by_process}
 
     def stop(self, server: str, drain_s: float) -> dict[str, Any]:
         """End its tree; what it left behind."""

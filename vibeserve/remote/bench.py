@@ -14,7 +14,7 @@ from vibeserve.client import LoadSession
 from vibeserve.contract import Request
 from vibeserve.core.documents import from_data, to_data
 from vibeserve.core.nouns import LoadPoint
-from vibeserve.hosts.ssh import SshHost
+from vibeserve.hosts.piped import PipedHost
 from vibeserve.lease import FreeLease, Lease
 from vibeserve.modalities import Bundle
 from vibeserve.plan import Plan
@@ -35,7 +35,7 @@ class RemoteBench(Workbench):
 
     @classmethod
     def connect(
-        cls, plan: Plan, *, host: SshHost, model: ModelDir, run_dir: Path, lease: Lease | None = None
+        cls, plan: Plan, *, host: PipedHost, model: ModelDir, run_dir: Path, lease: Lease | None = None
     ) -> RemoteBench:
         """The bench on that host; kills there what an earlier controller of the same run left."""
         run_dir.mkdir(parents=True, exist_ok=True)
@@ -46,8 +46,8 @@ class RemoteBench(Workbench):
         return bench
 
     @property
-    def there(self) -> SshHost:
-        assert isinstance(self.host, SshHost)
+    def there(self) -> PipedHost:
+        assert isinstance(self.host, PipedHost)
         return self.host
 
     @cached_property

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from vibeserve.client import LoadSession
@@ -17,10 +19,13 @@ from vibeserve.core.nouns import LoadPoint
 from vibeserve.core.spent import Spent
 from vibeserve.errors import InfraError, ServerError
 from vibeserve.hosts.connection import HostLostError
-from vibeserve.hosts.ssh import SshHost
+from vibeserve.hosts.piped import PipedHost
 from vibeserve.modalities import Bundle
+from vibeserve.remote.relay import LINES, NEAR
 from vibeserve.sandbox import Leftover
 from vibeserve.service.server import UNCOUNTED
+
+NEAR_END = Path(__file__).with_name("relay.py")
 
 
 @dataclass(kw_only=True)
@@ -28,7 +33,7 @@ class RemoteServer:
     """See `service.Server`. `base_url` is a port of this machine that leads into the server's network."""
 
     name: str
-    host: SshHost
+    host: PipedHost
     handle: str
     startup_s: float
     forward: Forward
@@ -64,6 +69,10 @@ class RemoteServer:
 
     def cpu_s(self) -> float:
         return float(self._usage()["cpu_s"])
+
+    def cpu_by_process(self) -> dict[int, float]:
+        found: dict[str, float] = self._usage()["by_process"]
+        return {int(pid): seconds for pid, seconds in found.items()}
 
     def peak_memory_gib(self) -> float:
         return float(self._usage()["peak_memory_gib"])
@@ -226,10 +235,13 @@ class RemoteLoad(LoadSession):
         return self._load_id
 
 
-def relay_argv(host: SshHost, *, network_pid: int | None, port: int, framework: str, python: str) -> list[str]:
-    """The local command that connects its pipes with a port in a network there. It ends with its connection."""
+def relay_argv(host: PipedHost, *, network_pid: int | None, port: int, framework: str, python: str) -> list[str]:
+    """The local command that connects its pipes with a port in a network there. It ends with its connection, and, where
+    there is a near end, with its controller's thread."""
     join = f"{framework}/vibeserve/sandbox/join.py"
     relay = f"{framework}/vibeserve/remote/relay.py"
-    script = f'exec "$0" -I -S "$1" {network_pid or 0} - $PPID -- "$0" -I -S "$2" {port}'
-    return host.child_argv(["sh", "-c", script, python, join, relay])
+    mode = f" {LINES}" if host.is_line_buffered else ""
+    script = f'exec "$0" -I -S "$1" {network_pid or 0} - $PPID -- "$0" -I -S "$2" {port}{mode}'
+    argv = host.child_argv(["sh", "-c", script, python, join, relay])
+    return [sys.executable, "-I", "-S", str(NEAR_END), NEAR, *argv] if host.is_line_buffered else argv
 

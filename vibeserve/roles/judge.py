@@ -19,11 +19,13 @@ from vibeserve.core.paths import cache_dir, data_dir
 from vibeserve.errors import InfraError, RefusedError, ServerError
 from vibeserve.hosts import LocalHost
 from vibeserve.modalities import contract_files
+from vibeserve.roles.ranks import absent_ranks
 from vibeserve.roles.workbench import Workbench
 from vibeserve.sandbox import Wall
 from vibeserve.seeds import get_seed
 from vibeserve.service import Server, candidate_launch
 from vibeserve.service.launch import thread_environment
+from vibeserve.spec import OWN_SEEDS
 from vibeserve.weights import ModelDir, materialise
 
 SCREEN_CHECKS = ("scan", "build", "start", "probe")
@@ -37,8 +39,6 @@ TEST_SPECS = (
 )
 """whose models, two layers of random weights each, the runtimes' own tests run on, by modality and architecture"""
 PROBE_TIMEOUT_S, THOROUGH_TIMEOUT_S = 240.0, 600.0
-OWN_SEEDS = ("git", "path")
-"""kinds of seeds that know nothing of the scaffold"""
 BYTE_CODE = shutil.ignore_patterns("__pycache__")
 
 
@@ -108,8 +108,11 @@ class Judge:
     def _probe_or_stop(self, server: Server, *, seed: int, is_thorough: bool) -> list[Refusal]:
         """The probes' refusals; the server goes on only where there are none."""
         refusals: list[Refusal] | None = None
+        num_ranks = self._bench.plan.spec.parallelism.tensor
         try:
+            before = server.cpu_by_process() if num_ranks > 1 else {}
             refusals = self.probe(server, seed=seed, is_thorough=is_thorough)
+            refusals += absent_ranks(server, before=before, wanted=num_ranks)
         except InfraError as error:
             # the probes cannot enter the network of a server that has ended: its doing, not the machine's
             if server.poll() is None:

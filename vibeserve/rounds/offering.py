@@ -78,9 +78,9 @@ def _refuse_moved_pins(team: Team, proposal: Proposal) -> None:
 def commit_seed(team: Team, workspace: Path, *, name: str, origin: str) -> Checkpoint:
     """Freeze round 0's workspace, whoever it comes from."""
     offered = commit(team, workspace, name=name, proposal=None)
-    if origin == SCAFFOLD_ORIGIN:
-        return offered
     assembled = assembled_of(workspace, known={skill.name for skill in team.skills if skill.card is not None})
+    if origin == SCAFFOLD_ORIGIN and not assembled.components:
+        return offered
     team.clock.declare(name, factor=expected_factor(team.skills, assembled))
     return replace(offered, candidate=replace(offered.candidate, origin=origin), assembled=assembled)
 

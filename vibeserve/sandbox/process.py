@@ -140,6 +140,10 @@ class Process:
         counted = self.cgroup.cpu_s()
         return tree.cpu_s(self.descendants()) if counted is None else counted
 
+    def cpu_by_process(self) -> dict[int, float]:
+        """CPU seconds of each live process inside, by its host pid, without what it waited for."""
+        return {pid: standstill.cpu_s_of(pid) for pid in self.descendants()}
+
     def rss_gib(self) -> float:
         """Highest memory of the tree seen so far, GiB; takes a sample now. See `memory_counted_by`."""
         pids = self.descendants()

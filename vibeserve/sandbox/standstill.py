@@ -66,6 +66,11 @@ def _threads(pids: Sequence[int]) -> dict[Thread, float]:
     return found
 
 
+def cpu_s_of(pid: int) -> float:
+    """CPU seconds of the live threads of a process."""
+    return sum(_cpu_s(pid, thread.pid) for thread in tree.threads(pid))
+
+
 def _cpu_s(pid: int, thread: int) -> float:
     """CPU seconds of one thread: nanoseconds where the kernel tells them, else ticks; 0 when it has ended."""
     folder = Path("/proc") / str(pid) / "task" / str(thread)

@@ -90,6 +90,10 @@ class Server:
         """CPU seconds of the whole tree so far."""
         return self.process.cpu_s()
 
+    def cpu_by_process(self) -> dict[int, float]:
+        """CPU seconds of each of its live processes so far: the ranks of a model are processes of one tree."""
+        return self.process.cpu_by_process()
+
     def peak_memory_gib(self) -> float:
         """Highest memory of the whole tree at any call so far and of each live process ever, GiB."""
         return self.process.rss_gib()

@@ -29,6 +29,7 @@ SPANS = ("queue", "prefill", "decode.linear", "decode.attention", "decode.other"
 
 PARAMETER_TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 PRECISIONS = ("same_bytes", "any")
+RANKS = ("one", "several")
 STATUSES = ("proven", "unproven")
 
 Value = int | float | str | bool
@@ -80,6 +81,8 @@ class Conditions:
     """kinds of prediction, one of which clients must send under the headline load: edits, pre_edit, exact, useless"""
     workloads: tuple[str, ...] = ()
     """kinds of workload (`docs/workloads.md`)"""
+    ranks: tuple[str, ...] = ()
+    """over how many processes a model may be spread (`parallelism.tensor`): one, several"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,9 +186,10 @@ def parse_conditions(data: Any) -> tuple[Conditions, list[str]]:
     problems = unknown_keys(data, Conditions, "conditions.")
     lists = {item.name: string_list(data, item.name, problems, prefix="conditions.") for item in fields(Conditions)}
     problems += [
-        f"conditions.precision: {value!r} is unknown; valid: {', '.join(PRECISIONS)}"
-        for value in lists["precision"]
-        if value not in PRECISIONS
+        f"conditions.{key}: {value!r} is unknown; valid: {', '.join(valid)}"
+        for key, valid in (("precision", PRECISIONS), ("ranks", RANKS))
+        for value in lists[key]
+        if value not in valid
     ]
     return Conditions(**lists), problems
 

@@ -27,6 +27,8 @@ class TargetFacts:
     """what clients predict of their answers under the headline load"""
     workload: str = ""
     """kind of the workload; empty where it is not known"""
+    ranks: str = "one"
+    """one or several processes hold the model (`parallelism.tensor`)"""
     allow_unproven: bool = False
     """`search.allow_unproven`"""
 
@@ -43,6 +45,7 @@ def target_facts(spec: Spec, *, cpu_flags: Collection[str] | None) -> TargetFact
         reuse=spec.workload.reuse,
         prediction=(headline.prediction if headline else "") or spec.workload.prediction,
         workload=spec.workload.kind,
+        ranks="several" if spec.parallelism.tensor > 1 else "one",
         allow_unproven=spec.search.allow_unproven,
     )
 
@@ -67,6 +70,7 @@ def unmet(conditions: Conditions, *, facts: TargetFacts) -> str | None:
         ("declared reuse", conditions.reuse, facts.reuse),
         ("the clients' prediction", conditions.prediction, facts.prediction),
         ("workload", conditions.workloads, facts.workload),
+        ("number of ranks", conditions.ranks, facts.ranks),
     ):
         if wanted and actual not in wanted:
             return f"{label} '{actual}' is not one of {', '.join(wanted)}"

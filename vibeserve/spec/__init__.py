@@ -36,7 +36,7 @@ from vibeserve.spec.model import (
     SourceKind,
     SpeechEncoder,
 )
-from vibeserve.spec.places import SEED_BASELINE, Host, Seed, SeedSearch
+from vibeserve.spec.places import OWN_SEEDS, SEED_BASELINE, Host, Seed, SeedSearch, place_of
 
 __all__ = [
     "BACKENDS",
@@ -44,6 +44,7 @@ __all__ = [
     "DEFAULT_MODELS",
     "MISSING",
     "MODEL_FREE",
+    "OWN_SEEDS",
     "ROLES",
     "SEED_BASELINE",
     "UNMETERED",
@@ -63,6 +64,7 @@ __all__ = [
     "Skills",
     "SourceKind",
     "SpeechEncoder",
+    "place_of",
     "resolve_role",
 ]
 
@@ -141,7 +143,7 @@ class Parallelism:
     replicas."""
 
     tensor: int = 0
-    """devices that share every layer; 0 = as few as it fits on"""
+    """devices that share every layer, on a CPU processes; 0 = as few as it fits on"""
     pipeline: int = 0
     """devices that take turns at the layers; 0 = one"""
     replicas: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 
@@ -21,15 +21,36 @@ class Host:
     """Where candidates are built, served and measured (`docs/hosts.md`)."""
 
     kind: str = "local"
-    """local, ssh"""
+    """local, ssh, slurm, docker"""
     address: str = ""
-    """ssh: `user@machine`, `user@machine:port`, or a name of the ssh configuration"""
+    """ssh: `user@machine`, `user@machine:port`, or a name of the ssh configuration; docker: URL of the daemon, empty =
+    the one of the environment (`DOCKER_HOST`, or its socket)"""
     python: str = ""
-    """ssh: interpreter there, of an environment with what runtimes import; empty = python3"""
+    """ssh, slurm, docker: interpreter there, of an environment with what runtimes import; empty = python3"""
     root: str = ""
-    """ssh: folder there for runtimes, weights and logs; empty = .cache/vibeserve-host below the home folder"""
+    """ssh, slurm, docker: folder there for runtimes, weights and logs; empty = .cache/vibeserve-host below the home
+    folder"""
     ssh_config: str = ""
     """ssh: configuration file in place of ~/.ssh/config"""
+    options: list[str] = field(default_factory=list)
+    """slurm: options of salloc, such as `--partition=gpu`; docker: `gpus=all`, `cpuset_cpus=0-7`, `shm_size=8g` ..."""
+    wait_s: float = 3600.0
+    """slurm: most seconds in the queue before an allocation is granted"""
+    idle_s: float = 120.0
+    """slurm: seconds without a server after which the allocation is given back until the next measurement"""
+    image: str = ""
+    """docker: image of the container, with an interpreter that has what runtimes import"""
+
+
+def place_of(host: Host) -> str:
+    """The machine of a host that is not this one, in a few words."""
+    if host.kind == "slurm":
+        return " ".join(host.options) or "the default partition"
+    return host.image if host.kind == "docker" else host.address
+
+
+OWN_SEEDS = ("git", "path")
+"""kinds of seeds that know nothing of the scaffold"""
 
 
 @dataclass(kw_only=True)
