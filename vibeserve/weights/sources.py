@@ -64,6 +64,7 @@ def _seeded_job(model: Model) -> dict[str, Any]:
         "is_causal": model.modality is Modality.text,
         "modality": model.modality.value,
         "speech_encoder": to_data(model.speech_encoder),
+        "image_head": to_data(model.image_head),
         "seed": model.source.seed,
         "config": to_data(model.source.config),
     }
