@@ -1,7 +1,7 @@
 """A seeded random model of the Show-o2 shape, in the published checkpoint's layout. Child process only.
 
-transformers has no such class, so the tensors are drawn by name and shape: `model.safetensors` holds body, flow head and
-projections under Show-o2's names, `vae.safetensors` the decoder under Wan2.1's, `config.json` the sizes of all three.
+transformers has no such class, so the tensors are drawn by name and shape: `model.safetensors` holds body, flow head
+and projections under Show-o2's names, `vae.safetensors` the decoder under Wan2.1's, `config.json` all their sizes.
 Images of random weights mean nothing. They depend on every layer, on every word, on the seed, on each step and on the
 guidance by far more than on rounding to bf16 (`tests/modalities/test_image_faults.py`).
 """
@@ -43,12 +43,14 @@ TIME_SHIFT = 3.0
 """`time_shifting_factor` of the published inference configuration"""
 GAINS = {
     "q_proj": 1.2, "k_proj": 1.2, "v_proj": 1.2, "down_proj": 2.0, "adaLN_modulation": 0.5,
-    "diffusion_head_b.linear": 0.5, "time_embed.mlp.0": 40.0, "time_embed.mlp.2": 4.0, "decoder.head.2": 0.8,
+    "diffusion_head_b.linear": 0.3, "time_embed.mlp.0": 20.0, "time_embed.mlp.2": 4.0, "decoder.head.2": 0.8,
 }  # fmt: skip
 """part of a name -> factor of the standard deviation. A velocity that is small beside the noise does not blow rounding
-up over the steps; one that turns several times between noise and image, by its time embedding, makes every step count"""
+up over the steps; one that turns several times between noise and image, by its time embedding, makes steps count"""
 BIAS_STD = 0.2
 TIME_EMBEDDING = ("time_embed.mlp.0", "time_embed.mlp.2")
+NUM_FAST = 16
+"""sinusoids, the fastest, that the time embedding reads: the slow ones are constant, and bring rounding alone"""
 BRANCH_ENDS = ("o_proj", "down_proj")
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
@@ -249,12 +251,16 @@ def _drawn(name: str, shape: tuple[int, ...], *, num_layers: int, generator: tor
 
 def _set_turns(tensors: dict[str, torch.Tensor], *, generator: torch.Generator) -> None:
     """Biases with which each unit of the time embedding turns its sign at some time between noise and image."""
-    frequencies = torch.exp(-math.log(MAX_PERIOD) * torch.arange(FREQUENCY_DIM // 2) / (FREQUENCY_DIM // 2))
+    half = FREQUENCY_DIM // 2
+    frequencies = torch.exp(-math.log(MAX_PERIOD) * torch.arange(half) / half)
 
     def sinusoids(times: torch.Tensor) -> torch.Tensor:
         angles = times[:, None] * frequencies
         return torch.cat((angles.cos(), angles.sin()), dim=1)
 
+    fast = torch.zeros(FREQUENCY_DIM)
+    fast[:NUM_FAST] = fast[half : half + NUM_FAST] = math.sqrt(half / NUM_FAST)
+    tensors["time_embed.mlp.0.weight"] = _on_grid(tensors["time_embed.mlp.0.weight"] * fast)
     (first, second), biases = (tensors[f"{name}.weight"] for name in TIME_EMBEDDING), []
     biases.append(-(first * sinusoids(torch.rand(len(first), generator=generator))).sum(1))
     inner = sinusoids(torch.rand(len(second), generator=generator)) @ first.T + biases[0]

@@ -1,9 +1,9 @@
 """The network of the Show-o2 shape in plain torch: a Qwen2.5-style body and a modulated head that predict a velocity.
 
-A sequence is begin, prompt, begin of image, time, image. Text rows are causal and see nothing of the image. The time row
-and the image's rows see all the text and each other. Only they are modulated by the time in the head. So the rows of the
-text are the same at every step, and `prefix` computes them once; `tests/modalities/test_image_reference.py` holds that
-this is what the whole sequence gives at once.
+A sequence is begin, prompt, begin of image, time, image. Text rows are causal and see nothing of the image. The time
+row and the image's rows see all the text and each other. Only they are modulated by the time in the head. So the rows
+of the text are the same at every step, and `prefix` computes them once; `tests/modalities/test_image_reference.py`
+holds that this is what the whole sequence gives at once.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class FlowNetwork:
 
 
 class _Layer:
-    """One block of body or head. The head's has norms of queries and keys, and is modulated where rows are the image's."""
+    """One block of body or head. The head's has norms of queries and keys, and is modulated in the image's rows."""
 
     def __init__(self, tensors: Mapping[str, Tensor], name: str, sizes: Mapping[str, Any]) -> None:
         self._tensors, self._name, self._sizes = tensors, name, sizes

@@ -1,7 +1,7 @@
 """Latents -> pixels: Wan2.1's VAE decoder in plain torch, for the one frame that an image is.
 
-Its kernels are causal in time, [.., .., 3, 3, 3]. Before an image's only frame lies nothing, so that only the last slice
-in time of a kernel meets anything, and the convolution is one of two dimensions.
+Its kernels are causal in time, [.., .., 3, 3, 3]. Before an image's only frame lies nothing, so that only the last
+slice in time of a kernel meets anything, and the convolution is one of two dimensions.
 """
 
 from __future__ import annotations

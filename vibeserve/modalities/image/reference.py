@@ -18,12 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vibeserve.contract import Request
-from vibeserve.modalities.image.wire import output_of
+from vibeserve.modalities.image.wire import PIXELS_PER_LATENT, output_of
 
 if TYPE_CHECKING:
     import torch
-
-PIXELS_PER_LATENT = 8
 
 
 def load(path: str, device: str, dtype: str) -> ImageReference:

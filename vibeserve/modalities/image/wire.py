@@ -6,9 +6,9 @@
 
     {"created": 1764590000, "data": [{"b64_json": "<PNG>", "seed": 7, "latents": "<f32, little-endian>"}]}
 
-`steps`, `guidance`, `seed` and `return_latents` are extensions: clients that do not know them get the model's defaults
-and a seed that the server draws and tells. `latents` are [channels, height / 8, width / 8] at the end of all steps, before
-the decoder: judging them tells a wrong picture from rounding more sharply than pixels do.
+`steps`, `guidance`, `seed` and `return_latents` are extensions: clients that do not know them get the server's defaults
+and a seed that it draws and tells. `latents` are [channels, height / 8, width / 8] at the end of all steps, before the
+decoder: they tell a wrong picture from rounding more sharply than pixels do.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 IMAGES_PATH = "/v1/images/generations"
+PIXELS_PER_LATENT = 8
 MAX_PIXELS = 1 << 24
 """of a PNG that is decoded at all"""
 
