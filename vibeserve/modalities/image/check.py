@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 LATENT, PIXEL = "latent_error", "pixel_error"
 LATENT_MAX, LATENT_MEAN = 0.06, 0.04
-"""of |served - reference| / |reference| over an image's latents. On the tiny model: 0.015 to 0.030 where all is computed
-in bf16, from 0.12 on where a step of eight is left out, from 0.14 on where guidance is 15% lower"""
+"""of |served - reference| / |reference| over an image's latents. On the tiny model: 0.015 to 0.030 where all is done in
+bf16, from 0.12 on where a step of eight is left out, from 0.14 on where guidance is 15% lower"""
 PIXEL_MAX, PIXEL_MEAN = 0.018, 0.012
 """of the root of the mean squared difference of pixels, as a share of their range; 0.018 is a PSNR of 35 dB. The same
 three: 0.005 to 0.007, from 0.028 on, from 0.028 on"""

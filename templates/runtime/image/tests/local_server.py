@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime import api
+from runtime.api import PATH
 from runtime.http import create_app
 from runtime.service import Service
 
@@ -31,7 +31,7 @@ class LocalServer:
 
     def __init__(self, service: Service) -> None:
         self.service = service
-        self._app = create_app(service)
+        self.app = create_app(service)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._stopping = asyncio.Event()
@@ -49,17 +49,12 @@ class LocalServer:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=60)
 
-    @property
-    def example(self) -> dict[str, Any]:
-        """The model's example body, with the name that this server gives it."""
-        return {**api.EXAMPLE, "model": self.service.model_name}
-
     def get(self, path: str, *, headers: dict[str, str] | None = None) -> Response:
         return self.start("GET", path, headers=headers).result(timeout=120)
 
     def post(self, body: Any, *, headers: dict[str, str] | None = None) -> Response:
-        """To the model's route."""
-        return self.start("POST", api.PATH, body=body, headers=headers).result(timeout=120)
+        """To the route of image generation."""
+        return self.start("POST", PATH, body=body, headers=headers).result(timeout=120)
 
     def start(
         self,
@@ -90,7 +85,7 @@ class LocalServer:
             if message["type"] == "lifespan.startup.complete":
                 self._started.set_result(None)
 
-        await self._app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, receive, send)
+        await self.app({"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}, receive, send)
 
     async def _request(self, method: str, path: str, raw: bytes, headers: dict[str, str], leaves: bool) -> Response:
         response, left = Response(), asyncio.Event()
@@ -111,7 +106,7 @@ class LocalServer:
 
         if leaves:
             self._loop.call_later(0.05, left.set)
-        await self._app(http_scope(method, path, headers), receive, send)
+        await self.app(http_scope(method, path, headers), receive, send)
         return response
 
 
