@@ -74,11 +74,13 @@ def check_sizes(drawer: Drawer) -> None:
 
 
 def check_seeds(drawer: Drawer) -> None:
-    """Another seed is another image, and large seeds are no others in disguise."""
+    """Another seed is another image, and the largest are none of the others in disguise."""
     asked = drawer.bodies[0]
     one = drawer.drawn({**asked, "seed": 1})
     unlike(one, drawer.drawn({**asked, "seed": 2}), "another seed gives the same image")
-    unlike(one, drawer.drawn({**asked, "seed": 1 + (1 << 32)}), "a seed above 32 bits is taken for a smaller one")
+    for seed in (1 + (1 << 31), (1 << 32) - 1):
+        unlike(one, drawer.drawn({**asked, "seed": seed}), "a large seed is taken for a smaller one")
+    drawer.refused({**asked, "seed": 1 + (1 << 32)}, "a seed beyond 32 bits")
 
 
 def check_steps(drawer: Drawer) -> None:
@@ -138,7 +140,7 @@ def check_bad_requests(drawer: Drawer) -> None:
         "guidance as a text": {"guidance": "4"},
         "a seed below 0": {"seed": -1},
         "a seed that is no number": {"seed": True},
-        "a seed beyond 64 bits": {"seed": 1 << 70},
+        "a seed beyond all": {"seed": 1 << 70},
         "several images": {"n": 2},
         "no image": {"n": 0},
         "an answer by URL": {"response_format": "url"},

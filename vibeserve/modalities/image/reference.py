@@ -2,8 +2,8 @@
 
 What a request means, to the bit of its noise:
 
-- noise: `torch.randn((channels, height, width), generator=torch.Generator().manual_seed(seed))`, f32, on the CPU. A
-  smaller size draws its own noise, which is no part of a larger one's.
+- noise: `torch.randn((channels, height, width), generator=torch.Generator().manual_seed(seed))`, f32, on the CPU. Seeds
+  are below 2**32, of which that generator makes different noise. A smaller size draws noise of its own.
 - time grid: `num_steps + 1` points t = u / (u + s - s u), u from 0 (noise) to 1 (image) at equal distances, s the
   model's `time_shifting_factor`. (Upstream calls the number of points `num_inference_steps`: one pass fewer than that.)
 - a step: x += (t[n + 1] - t[n]) * v(x, t[n]), x in f32; v = v0 + g (v1 - v0), v1 of the prompt, v0 of the empty prompt.

@@ -14,8 +14,8 @@ from .parameters import Parameters
 from .protocol import ApiError
 
 PATH = "/v1/images/generations"
-MAX_SEED = (1 << 63) - 1
-DRAWN_SEED_BITS = 31
+SEED_BITS = 32
+"""that torch's CPU generator reads: a larger seed would be a smaller one in disguise, and is refused"""
 MAX_GUIDANCE = 100.0
 
 
@@ -44,7 +44,7 @@ class Api:
             height_px=height_px,
             steps=number_in(body, "steps", parameters.default_steps, low=1, high=parameters.max_steps),
             guidance=guidance_of(body.get("guidance"), default=parameters.default_guidance),
-            seed=number_in(body, "seed", secrets.randbits(DRAWN_SEED_BITS), low=0, high=MAX_SEED),
+            seed=number_in(body, "seed", secrets.randbits(SEED_BITS), low=0, high=(1 << SEED_BITS) - 1),
             returns_latents=returns_latents,
         )
 

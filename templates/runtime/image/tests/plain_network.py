@@ -47,7 +47,7 @@ class _Plain:
         shift, scale = self.affine("diffusion_head_b.adaLN_modulation.1", silu(conditions)).chunk(2, -1)
         rows = self.norm("diffusion_head_b.norm_final", x[len(ids) + 1 :], 1e-6) * (1 + scale) + shift
         rows = self.affine("diffusion_head_b.linear", rows)
-        channels, height, width = latents.shape
+        channels, _, width = latents.shape
         out = torch.zeros_like(latents)
         for place, row in enumerate(rows):
             top, left = divmod(place, width // patch)
