@@ -23,6 +23,10 @@ def linear_of(weights: Mapping[str, Tensor], name: str, *, parameters: Parameter
     return Linear(weights[f"{name}.weight"], weights.get(f"{name}.bias"), parameters=parameters)
 
 
+def _pair(weights: Mapping[str, Tensor], name: str) -> tuple[Tensor, Tensor]:
+    return weights[f"{name}.weight"].float(), weights[f"{name}.bias"].float()
+
+
 def rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
     return functional.rms_norm(x, (x.shape[-1],), weight, eps)
 
@@ -107,20 +111,20 @@ class Ends:
     def __init__(self, weights: Mapping[str, Tensor], *, config: ModelConfig, parameters: Parameters) -> None:
         self._config = config
         self._embeddings = weights["showo.model.embed_tokens.weight"]
-        self._patches = [weights[f"image_embedder_gen.proj.{part}"].float() for part in ("weight", "bias")]
+        self._patches = _pair(weights, "image_embedder_gen.proj")
         self._norms = {
             name: weights[f"{name}.weight"].float()
             for name in ("fusion_proj.0", "showo.model.norm", "diffusion_head_b.norm_final")
         }
-        names = ["fusion_proj.1", "fusion_proj.3", "time_embed.mlp.0", "time_embed.mlp.2", "diffusion_head_b.linear"]
+        names = ["fusion_proj.1", "fusion_proj.3", "diffusion_head_b.linear"]
         names += [name for name in ("diff_proj.0", "diff_proj.2", "time_embed_proj") if f"{name}.weight" in weights]
         self._linears = {name: linear_of(weights, name, parameters=parameters) for name in names}
-        # modulations are few rows, and their rounding would be in every row: they stay in f32
+        # the time and what it modulates are few rows, whose rounding would be in every row: they stay in f32
         modulations = [f"diffusion_head_a.{number}" for number in range(config.head.num_layers)]
         self._modulations = [
-            [weights[f"{name}.adaLN_modulation.1.{part}"].float() for part in ("weight", "bias")]
-            for name in (*modulations, "diffusion_head_b")
+            _pair(weights, f"{name}.adaLN_modulation.1") for name in (*modulations, "diffusion_head_b")
         ]
+        self._time = [_pair(weights, f"time_embed.mlp.{number}") for number in (0, 2)]
 
     def text_rows(self, token_ids: list[int]) -> Tensor:
         """[num_rows, hidden], the begin tokens around the prompt included."""
@@ -137,10 +141,11 @@ class Ends:
 
     def conditions(self, time: float) -> Tensor:
         """The time's embedding, [1, hidden of the head]."""
-        first = self._linears["time_embed.mlp.0"]
+        first, second = self._time
         half = FREQUENCY_DIM // 2
         angles = time * torch.exp(-math.log(MAX_PERIOD) * torch.arange(half, dtype=torch.float32) / half)
-        return self._linears["time_embed.mlp.2"](functional.silu(first(torch.cat((angles.cos(), angles.sin()))[None])))
+        inner = functional.linear(torch.cat((angles.cos(), angles.sin()))[None], *first)
+        return functional.linear(functional.silu(inner), *second)
 
     def modulations(self, conditions: Tensor) -> list[Tensor]:
         """Of every block of the head, [6, 1, hidden], and of the last layer, [2, 1, hidden]."""
