@@ -44,13 +44,13 @@ def check_models(drawer: Drawer) -> None:
 
 def check_repeats(drawer: Drawer) -> None:
     """The same request again is the same image, and the answer holds one."""
-    one = drawer.drawn(drawer.bodies[0])
+    one = drawer.first(drawer.bodies[0])
     alike(one, drawer.drawn(drawer.bodies[0]), "the same request twice gives two images")
 
 
 def check_a_b_a(drawer: Drawer) -> None:
     """The same request before and after another: nothing of the other stays behind."""
-    first, other = drawer.drawn(drawer.bodies[0]), drawer.drawn(drawer.bodies[1])
+    first, other = drawer.first(drawer.bodies[0]), drawer.first(drawer.bodies[1])
     alike(first, drawer.drawn(drawer.bodies[0]), "the same request gives another image after one in between")
     unlike(first, other, "two requests that share nothing give the same image")
 
@@ -58,7 +58,7 @@ def check_a_b_a(drawer: Drawer) -> None:
 def check_concurrent(drawer: Drawer) -> None:
     """Several at once give each its own image."""
     bodies = drawer.bodies[:3]
-    alone = [drawer.drawn(body) for body in bodies]
+    alone = [drawer.first(body) for body in bodies]
     for one, together in zip(alone, concurrently(drawer, bodies), strict=True):
         alike(one, together, "several requests at once give other images than one by one")
 
@@ -67,7 +67,7 @@ def check_sizes(drawer: Drawer) -> None:
     """The size that is asked for, and without one the model's own; one that cannot be drawn is refused, not scaled."""
     asked = drawer.bodies[0]
     wide, high = drawer.size
-    expect(drawer.drawn(asked).size == drawer.size, f"an image of {wide}x{high} has another size")
+    expect(drawer.first(asked).size == drawer.size, f"an image of {wide}x{high} has another size")
     expect(drawer.drawn({**asked, "size": None}).size == drawer.size, "without a size the image is not the model's own")
     for size in ("17x17", f"{wide * 64}x{high * 64}", "big", 512, "0x0", f"-{wide}x{high}"):
         drawer.refused({**asked, "size": size}, f"size {size!r}")
@@ -86,7 +86,7 @@ def check_seeds(drawer: Drawer) -> None:
 def check_steps(drawer: Drawer) -> None:
     """One step more is another image: the number of steps is what is asked for."""
     asked = drawer.bodies[0]
-    images = [drawer.drawn({**asked, "steps": steps}) for steps in (1, 2, 3)]
+    images = [drawer.first({**asked, "steps": steps}) for steps in (1, 2, 3)]
     for fewer, more in ((0, 1), (1, 2), (0, 2)):
         unlike(images[fewer], images[more], "another number of steps gives the same image")
 
@@ -94,7 +94,7 @@ def check_steps(drawer: Drawer) -> None:
 def check_guidance(drawer: Drawer) -> None:
     """Guidance is used, and 1 is the prompt alone."""
     asked = drawer.bodies[0]
-    images = [drawer.drawn({**asked, "guidance": guidance}) for guidance in (1, asked["guidance"], MUCH_GUIDANCE)]
+    images = [drawer.first({**asked, "guidance": guidance}) for guidance in (1, asked["guidance"], MUCH_GUIDANCE)]
     for one, other in ((0, 1), (1, 2), (0, 2)):
         unlike(images[one], images[other], "other guidance gives the same image")
 
@@ -103,13 +103,13 @@ def check_prompts(drawer: Drawer) -> None:
     """The end of the prompt counts."""
     asked = drawer.bodies[0]
     shorter = {**asked, "prompt": asked["prompt"][: len(asked["prompt"]) * 2 // 3]}
-    unlike(drawer.drawn(asked), drawer.drawn(shorter), "a prompt and its beginning give the same image")
+    unlike(drawer.first(asked), drawer.drawn(shorter), "a prompt and its beginning give the same image")
 
 
 def check_latents(drawer: Drawer) -> None:
     """Latents come where they are asked for, as many as the image has; else the image is the same without them."""
     asked = drawer.bodies[0]
-    with_them, without = drawer.drawn(asked), drawer.drawn({**asked, "return_latents": False})
+    with_them, without = drawer.first(asked), drawer.drawn({**asked, "return_latents": False})
     expect(bool(with_them.latents), "no latents where they were asked for")
     expect(not without.latents, "latents where nobody asked for them")
     expect(with_them.png == without.png, "asking for latents changes the image")
