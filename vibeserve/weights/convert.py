@@ -24,7 +24,7 @@ def main() -> int:
     job = json.load(sys.stdin)
     torch.set_num_threads(int(job.get("num_threads", 2)))
     destination = Path(job["destination"])
-    if job["kind"] == "seeded" and job["modality"] == "image":
+    if job["kind"] == "image_folder" or (job["kind"] == "seeded" and job["modality"] == "image"):
         sys.stdout.write(json.dumps(_image_facts(job, destination=destination)) + "\n")
         return 0
     model, tokenizer = _load(job, destination=destination)
@@ -37,6 +37,10 @@ def main() -> int:
 
 def _image_facts(job: dict[str, Any], *, destination: Path) -> dict[str, Any]:
     """Of a model that is no class of transformers: written tensor by tensor."""
+    if job["kind"] == "image_folder":
+        from vibeserve.weights.image_folder import write_image_folder
+
+        return _facts(write_image_folder(Path(job["folder"]), destination=destination))
     from vibeserve.weights.seeded_image import write_seeded_image
 
     num_parameters = write_seeded_image(
