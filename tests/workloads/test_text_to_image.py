@@ -55,3 +55,16 @@ def test_what_no_image_can_be_drawn_with_is_refused(tokenizer: Any) -> None:
         requests(tokenizer, replace(WORKLOAD, num_steps=0))
     with pytest.raises(SpecError, match="lengths cannot be met"):
         requests(tokenizer, replace(WORKLOAD, prompt_tokens_min=4))
+
+
+def test_audits_of_times_get_requests_of_one_shape(tokenizer: Any) -> None:
+    from image_samples import context
+
+    from vibeserve.live_audits.traffic import commonest
+    from vibeserve.modalities.image.workload import configure
+
+    workload = configure(context())
+    audited = [workload.audited(request) for request in requests(tokenizer)]
+    assert len(commonest(audited)) == len(audited)
+    assert {request.payload["steps"] for request in audited} == {2}
+    assert all(len(request.payload["prompt"]) == WORKLOAD.prompt_tokens_min for request in audited)
