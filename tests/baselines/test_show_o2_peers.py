@@ -50,6 +50,7 @@ def test_their_modules_lie_over_the_scaffolds(
     runtime = launch.workdir / "runtime"
     assert (runtime / "flavour.py").read_text().endswith(flavour)
     assert sorted(path.stem.removeprefix("scaffold_") for path in runtime.glob("scaffold_*.py")) == replaced
+    assert bool(launch.writable) is (name == "reference_tuned") is ("TORCHINDUCTOR_CACHE_DIR" in launch.env)
     assert all("baseline's workspace" in (runtime / f"{module}.py").read_text() for module in replaced)
 
 

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from vibeserve.service import Launch
 
 
+READY_TIMEOUT_S = 600.0
+"""a first image compiles for half a minute, on a busy machine for minutes; later starts load the compiled code"""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ShowO2Peer:
     """See `port.Peer`."""
@@ -51,7 +55,7 @@ class ShowO2Peer:
     def launch(self, options: PeerOptions) -> Launch:
         from dataclasses import replace
 
-        from vibeserve.core.paths import data_dir
+        from vibeserve.core.paths import cache_dir, data_dir
         from vibeserve.service import candidate_launch
         from vibeserve.skills import assemble
 
@@ -62,7 +66,13 @@ class ShowO2Peer:
         launch = candidate_launch(
             workspace, model_dir=options.model_dir, name=self.name, allow_engines=options.allow_engines
         )
-        return replace(launch, argv=(*launch.argv, *options.flags))
+        argv = (*launch.argv, *options.flags)
+        if not self.is_compiled:
+            return replace(launch, argv=argv)
+        compiled = cache_dir() / "peers" / f"{self.name}-torch-{self.installed_version()}-compiled"
+        compiled.mkdir(parents=True, exist_ok=True)
+        env = {**launch.env, **_compiler_environment(compiled)}
+        return replace(launch, argv=argv, env=env, writable=(compiled,), ready_timeout_s=READY_TIMEOUT_S)
 
     def precision_facts(self, options: PeerOptions) -> PrecisionFacts:
         return dtype_facts(options)
@@ -76,6 +86,12 @@ class ShowO2Peer:
             (runtime / f"{module}.py").write_bytes((source / file).read_bytes())
         text = f'DTYPE = "{TORCH_DTYPES[dtype]}"\nIS_COMPILED = {self.is_compiled}\n'
         (runtime / "flavour.py").write_text(f'"""Which of the baselines this is."""\n\n{text}', encoding="utf-8")
+
+
+def _compiler_environment(compiled: Path) -> dict[str, str]:
+    """Of Inductor behind the wall: a folder that stays, no workers of its own, and a user's name, for there are no
+    accounts to look it up in."""
+    return {"TORCHINDUCTOR_CACHE_DIR": str(compiled), "TORCHINDUCTOR_COMPILE_THREADS": "1", "LOGNAME": "server"}
 
 
 SHOW_O2_PEERS = (
