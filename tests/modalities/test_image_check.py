@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,7 @@ class Exact:
 
     def run(self, request: Any) -> dict[str, Any]:
         key = sorted((name, str(value)) for name, value in request.payload.items())
-        return output(int.from_bytes(str(key).encode()[-200:], "little") % (1 << 63))
+        return output(zlib.crc32(str(key).encode()))
 
 
 class References:
