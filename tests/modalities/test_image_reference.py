@@ -84,3 +84,27 @@ def test_a_grid_begins_with_the_noise_and_ends_with_the_image() -> None:
 
 def test_the_definition_ships_with_the_scaffold() -> None:
     assert Path(PLAIN).is_file()
+
+
+@pytest.mark.slow
+def test_a_second_reading_of_the_latents_is_that_of_the_definition() -> None:
+    """No shipped model has SigLIP's layers, as the published one does: random ones of its names and shapes."""
+    import torch
+
+    from vibeserve.core.documents import to_data
+    from vibeserve.modalities.image.network import FlowNetwork
+    from vibeserve.weights.seeded_image import config_document, model_shapes
+
+    model = image_model()
+    config = config_document(model.source.config, to_data(model.image_head)) | {
+        "num_semantic_layers": 2, "clip_latent_dim": 24,
+        "semantic_config": {"num_attention_heads": 3, "intermediate_size": 40, "layer_norm_eps": 1e-6},
+    }  # fmt: skip
+    draw = torch.Generator().manual_seed(2)
+    tensors = {name: torch.randn(shape, generator=draw) / shape[-1] ** 0.5 for name, shape in model_shapes(config)}
+    assert tensors["fusion_proj.1.weight"].shape == (64, 88)
+    plain = runpy.run_path(str(PLAIN))["plain_velocity"]
+    latents = torch.randn((4, 8, 8), generator=draw)
+    network = FlowNetwork(tensors, config)
+    found = network.velocity(network.prefix((5, 400)), latents, time=0.3)
+    torch.testing.assert_close(found, plain(tensors, config, (5, 400), latents, time=0.3), rtol=1e-3, atol=1e-3)

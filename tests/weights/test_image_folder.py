@@ -52,14 +52,6 @@ def test_a_folder_becomes_what_seeded_weights_are(folder: Path, tmp_path: Path) 
         assert (tmp_path / "made" / name / "tokenizer.json").is_file()
 
 
-def test_layers_that_read_an_images_meaning_are_refused(folder: Path, tmp_path: Path) -> None:
-    import torch
-
-    changed(folder, "model.safetensors", lambda tensors: tensors.update({"und_trans.layers.0.x": torch.zeros(2)}))
-    with pytest.raises(WeightsError, match=r"image's meaning, which is not implemented: und_trans\.layers\.0\.x"):
-        write(folder, tmp_path / "made")
-
-
 @pytest.mark.parametrize(
     ("file", "change", "told"),
     [
@@ -85,7 +77,8 @@ def test_tensors_that_are_not_as_declared_are_named(
     ("key", "value", "told"),
     [
         ("model_type", "qwen2", "model_type 'qwen2'; valid: show_o2"),
-        ("num_semantic_layers", 26, "are not implemented"),
+        ("num_semantic_layers", 26, "clip_latent_dim"),
+        ("add_time_embeds", False, "without an embedding of the time are not implemented"),
         ("patch_size", None, "docs/image.md has the layout"),
     ],
 )

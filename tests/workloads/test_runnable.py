@@ -27,8 +27,8 @@ from vibeserve.workloads import RUNNABLE, WORKLOAD_KINDS, at_load, longest_seque
             ["+target=showo2_h100"],
             [
                 "model.source.kind: 'showlab/show-o2-1.5B-HQ' cannot be fetched from the hub yet: body, flow head, VAE "
-                "and tokenizer lie in several repositories, and the layers that read an image's meaning (SigLIP) are "
-                "not implemented; what runs: seeded, or a folder in the layout of docs/image.md"
+                "and tokenizer lie in several repositories; what runs: seeded, or a folder in the layout of "
+                "docs/image.md"
             ],
         ),
         (

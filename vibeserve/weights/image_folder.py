@@ -1,8 +1,7 @@
 """A user's own model of the Show-o2 shape, in the layout of docs/image.md. Child process only.
 
 What the published checkpoint has beyond what is drawn with (the text's output matrix, the VAE's encoder, its
-convolutions over time) is left out; what it would be drawn with and is not implemented (layers that read an image's
-meaning) is refused.
+convolutions over time) is left out; what does not fit is named and refused.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from vibeserve.errors import WeightsError
 from vibeserve.weights.seeded_image import ARCHITECTURE, model_shapes, vae_shapes
 
-SEMANTIC = ("und_trans.", "image_embedder_und.", "position_embedding.")
 UNUSED = ("showo.lm_head.", "encoder.", "conv1.")
 UNUSED_PARTS = (".time_conv.",)
 NEXT = "next: docs/image.md has the layout"
@@ -56,14 +54,13 @@ def _config(folder: Path) -> dict[str, Any]:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         is_ours = config["model_type"] == ARCHITECTURE
         dict(model_shapes(config)), dict(vae_shapes(config))
-        is_plain = not config["num_semantic_layers"] and config["add_time_embeds"]
+        has_time = bool(config["add_time_embeds"])
     except (ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{folder / 'config.json'}: {type(error).__name__}: {error}\n{NEXT}") from error
     if not is_ours:
         raise WeightsError(f"{folder / 'config.json'}: model_type '{config['model_type']}'; valid: {ARCHITECTURE}")
-    if not is_plain:
-        text = "layers that read an image's meaning, and models without an embedding of the time, are not implemented"
-        raise WeightsError(f"{folder / 'config.json'}: {text}")
+    if not has_time:
+        raise WeightsError(f"{folder / 'config.json'}: models without an embedding of the time are not implemented")
     return dict(config)
 
 
@@ -76,10 +73,9 @@ def _checked(
     tensors: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]], *, folder: Path
 ) -> dict[str, torch.Tensor]:
     """Those of `shapes`, in their order."""
-    semantic = [name for name in tensors if name.startswith(SEMANTIC)]
     unknown = [
         name for name in tensors
-        if name not in shapes and name not in semantic and not name.startswith(UNUSED)
+        if name not in shapes and not name.startswith(UNUSED)
         and not any(part in name for part in UNUSED_PARTS)
     ]  # fmt: skip
     wrong = [
@@ -88,8 +84,7 @@ def _checked(
     ]  # fmt: skip
     missing = [name for name in shapes if name not in tensors]
     for what, found in (
-        ("reads an image's meaning, which is not implemented", semantic), ("missing", missing), ("unknown", unknown),
-        ("other than config.json says", wrong),
+        ("missing", missing), ("unknown", unknown), ("other than config.json says", wrong),
     ):  # fmt: skip
         if found:
             shown = ", ".join(found[:MAX_SHOWN]) + (f" and {len(found) - MAX_SHOWN} more" * (len(found) > MAX_SHOWN))

@@ -157,8 +157,11 @@ def model_shapes(document: Mapping[str, Any]) -> Shapes:
         yield from _layer_shapes(f"showo.model.layers.{number}.", body, has_bias=True)
     yield "showo.model.norm.weight", (hidden,)
     yield from _linear("image_embedder_gen.proj", (hidden, channels, patch, patch))
-    yield "fusion_proj.0.weight", (hidden,)
-    yield from _linear("fusion_proj.1", (hidden, hidden))
+    meaning = document["clip_latent_dim"] if document["num_semantic_layers"] else 0
+    if meaning:
+        yield from _semantic_shapes(document)
+    yield "fusion_proj.0.weight", (meaning + hidden,)
+    yield from _linear("fusion_proj.1", (hidden, meaning + hidden))
     yield from _linear("fusion_proj.3", (hidden, hidden))
     yield from _linear("time_embed.mlp.0", (wide, FREQUENCY_DIM))
     yield from _linear("time_embed.mlp.2", (wide, wide))
@@ -189,6 +192,23 @@ def _layer_shapes(name: str, sizes: Mapping[str, Any], *, has_bias: bool) -> Sha
     yield f"{name}mlp.down_proj.weight", (hidden, wide)
     yield f"{name}input_layernorm.weight", (hidden,)
     yield f"{name}post_attention_layernorm.weight", (hidden,)
+
+
+def _semantic_shapes(document: Mapping[str, Any]) -> Shapes:
+    """SigLIP's layers, and what makes rows of latents for them."""
+    width, wide = document["clip_latent_dim"], document["semantic_config"]["intermediate_size"]
+    patch, channels = document["patch_size"], document["image_latent_dim"]
+    num_patches = document["image_latent_height"] * document["image_latent_width"] // patch**2
+    yield from _linear("image_embedder_und.proj", (width, channels, patch, patch))
+    yield "position_embedding.weight", (num_patches, width)
+    for number in range(document["num_semantic_layers"]):
+        name = f"und_trans.layers.{number}."
+        for part in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"):
+            yield from _linear(f"{name}{part}", (width, width))
+        yield from _linear(f"{name}mlp.fc1", (wide, width))
+        yield from _linear(f"{name}mlp.fc2", (width, wide))
+        for part in ("layer_norm1", "layer_norm2"):
+            yield from _linear(f"{name}{part}", (width,))
 
 
 def vae_shapes(document: Mapping[str, Any]) -> Shapes:

@@ -55,6 +55,5 @@ def _image(spec: Spec) -> Iterator[str]:
     elif model.source.kind is SourceKind.hub:
         yield (
             f"model.source.kind: '{model.id}' cannot be fetched from the hub yet: body, flow head, VAE and tokenizer "
-            "lie in several repositories, and the layers that read an image's meaning (SigLIP) are not implemented; "
-            "what runs: seeded, or a folder in the layout of docs/image.md"
+            "lie in several repositories; what runs: seeded, or a folder in the layout of docs/image.md"
         )

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from vibeserve.modalities.image.semantic import semantic_rows
+
 MAX_PERIOD = 10000.0
 """of the time's sinusoids (DiT)"""
 
@@ -78,7 +80,10 @@ class FlowNetwork:
         """Patches in rows of the body's width, [num_tokens, hidden_size]."""
         weight, bias = self._pair("image_embedder_gen.proj")
         patches = functional.conv2d(latents[None].to(weight.dtype), weight, bias, stride=self._config["patch_size"])
-        x = rms_norm(patches[0].flatten(1).T, self._tensors["fusion_proj.0.weight"], eps=1e-6)
+        x = patches[0].flatten(1).T
+        if self._config["num_semantic_layers"]:
+            x = torch.cat((semantic_rows(self._tensors, self._config, latents), x), dim=-1)
+        x = rms_norm(x, self._tensors["fusion_proj.0.weight"], eps=1e-6)
         return self._linear("fusion_proj.3", functional.gelu(self._linear("fusion_proj.1", x)))
 
     def _time_embedding(self, time: float) -> Tensor:

@@ -66,6 +66,9 @@ class Api:
             return largest
         found = re.fullmatch(r"(\d{1,5})x(\d{1,5})", size) if isinstance(size, str) else None
         sides = (int(found[1]), int(found[2])) if found else (0, 0)
+        if config.semantic.num_layers and sides != largest:
+            # its positions are of one size
+            raise ApiError(400, f"size: this model draws {largest[0]}x{largest[1]} alone", param="size")
         if not all(0 < side <= most and side % unit == 0 for side, most in zip(sides, largest, strict=True)):
             text = f"size: WIDTHxHEIGHT in multiples of {unit}, at most {largest[0]}x{largest[1]}"
             raise ApiError(400, text, param="size")

@@ -38,6 +38,15 @@ class BlockConfig:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SemanticConfig:
+    """Layers that read the latents a second time; 0 of them: the model has none."""
+
+    num_layers: int = 0
+    num_heads: int = 0
+    norm_eps: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DecoderConfig:
     num_levels: int
     num_blocks: int
@@ -51,6 +60,7 @@ class ModelConfig:
     body: BlockConfig
     head: BlockConfig
     decoder: DecoderConfig
+    semantic: SemanticConfig
     latent_channels: int
     latent_height: int
     latent_width: int

@@ -12,6 +12,7 @@ from torch.nn import functional
 from .interfaces import BlockConfig, ModelConfig
 from .linear import Linear
 from .parameters import Parameters
+from .semantic import SemanticLayers
 
 MAX_PERIOD, FREQUENCY_DIM = 10000.0, 256
 """of the time's sinusoids"""
@@ -116,6 +117,8 @@ class Ends:
             name: weights[f"{name}.weight"].float()
             for name in ("fusion_proj.0", "showo.model.norm", "diffusion_head_b.norm_final")
         }
+        has_meaning = config.semantic.num_layers > 0
+        self._semantic = SemanticLayers(weights, config=config, parameters=parameters) if has_meaning else None
         names = ["fusion_proj.1", "fusion_proj.3", "diffusion_head_b.linear"]
         names += [name for name in ("diff_proj.0", "diff_proj.2", "time_embed_proj") if f"{name}.weight" in weights]
         self._linears = {name: linear_of(weights, name, parameters=parameters) for name in names}
@@ -134,7 +137,10 @@ class Ends:
     def image_rows(self, latents: Tensor, conditions: Tensor) -> Tensor:
         """The time's row and the image's, [1 + num_patches, hidden]."""
         patches = functional.conv2d(latents[None], *self._patches, stride=self._config.patch_size)
-        x = rms_norm(patches[0].flatten(1).T, self._norms["fusion_proj.0"], eps=NORM_EPS)
+        x = patches[0].flatten(1).T
+        if self._semantic is not None:
+            x = torch.cat((self._semantic(latents), x), dim=-1)
+        x = rms_norm(x, self._norms["fusion_proj.0"], eps=NORM_EPS)
         x = self._linears["fusion_proj.3"](functional.gelu(self._linears["fusion_proj.1"](x)))
         projected = self._linears.get("time_embed_proj")
         return torch.cat((projected(conditions) if projected else conditions, x))

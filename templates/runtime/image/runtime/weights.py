@@ -10,7 +10,7 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
-from .interfaces import BlockConfig, DecoderConfig, ModelConfig
+from .interfaces import BlockConfig, DecoderConfig, ModelConfig, SemanticConfig
 
 WEIGHTS_DIR = "bf16"
 MODEL_TYPE = "show_o2"
@@ -21,9 +21,9 @@ def load_config(model_dir: Path) -> ModelConfig:
     config = json.loads((model_dir / WEIGHTS_DIR / "config.json").read_text(encoding="utf-8"))
     if config.get("model_type") != MODEL_TYPE:
         raise ValueError(f"config.json: model_type '{config.get('model_type')}' is not supported; valid: {MODEL_TYPE}")
-    if config["num_semantic_layers"] or not config["add_time_embeds"]:
-        raise ValueError("config.json: semantic layers, and no embedding of the time, are not supported")
-    vae = config["vae_config"]
+    if not config["add_time_embeds"]:
+        raise ValueError("config.json: a model without an embedding of the time is not supported")
+    vae, semantic = config["vae_config"], config.get("semantic_config", {})
     return ModelConfig(
         body=_blocks(config["llm_config"], num_layers=config["llm_config"]["num_hidden_layers"]),
         head=_blocks(config["diffusion_head_config"], num_layers=config["num_diffusion_layers"]),
@@ -32,6 +32,11 @@ def load_config(model_dir: Path) -> ModelConfig:
             num_blocks=vae["num_res_blocks"] + 1,
             latent_mean=tuple(vae["latent_mean"]),
             latent_std=tuple(vae["latent_std"]),
+        ),
+        semantic=SemanticConfig(
+            num_layers=config["num_semantic_layers"],
+            num_heads=semantic.get("num_attention_heads", 0),
+            norm_eps=semantic.get("layer_norm_eps", 0.0),
         ),
         latent_channels=config["image_latent_dim"],
         latent_height=config["image_latent_height"],

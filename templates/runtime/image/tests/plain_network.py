@@ -29,11 +29,10 @@ class _Plain:
         angles = [time * 10000.0 ** (-n / 128) for n in range(128)]
         given = torch.tensor([math.cos(a) for a in angles] + [math.sin(a) for a in angles], dtype=torch.float64)
         conditions = self.affine("time_embed.mlp.2", silu(self.affine("time_embed.mlp.0", given[None])))
-        columns = (
-            latents.unfold(1, patch, patch).unfold(2, patch, patch).permute(1, 2, 0, 3, 4).flatten(2).flatten(0, 1)
-        )
-        kernel = self.w["image_embedder_gen.proj.weight"].flatten(1)
-        image = self.norm("fusion_proj.0", columns @ kernel.T + self.w["image_embedder_gen.proj.bias"], 1e-6)
+        image = self.patches("image_embedder_gen", latents)
+        if config["num_semantic_layers"]:
+            image = torch.cat((self.meaning(latents), image), -1)
+        image = self.norm("fusion_proj.0", image, 1e-6)
         image = self.affine("fusion_proj.3", gelu(self.affine("fusion_proj.1", image)))
         has_projection = "time_embed_proj.weight" in self.w
         x = torch.cat((text, self.affine("time_embed_proj", conditions) if has_projection else conditions, image))
@@ -54,6 +53,32 @@ class _Plain:
             piece = row.view(patch, patch, channels).permute(2, 0, 1)
             out[:, top * patch : (top + 1) * patch, left * patch : (left + 1) * patch] = piece
         return out
+
+    def patches(self, name: str, latents: Tensor) -> Tensor:
+        patch = self.config["patch_size"]
+        columns = latents.unfold(1, patch, patch).unfold(2, patch, patch).permute(1, 2, 0, 3, 4)
+        kernel = self.w[f"{name}.proj.weight"].flatten(1)
+        return columns.flatten(2).flatten(0, 1) @ kernel.T + self.w[f"{name}.proj.bias"]
+
+    def meaning(self, latents: Tensor) -> Tensor:
+        sizes = self.config["semantic_config"]
+        x = self.patches("image_embedder_und", latents) + self.w["position_embedding.weight"]
+        for number in range(self.config["num_semantic_layers"]):
+            name = f"und_trans.layers.{number}."
+            rows = self.layer_norm(f"{name}layer_norm1", x, sizes["layer_norm_eps"])
+            q, k, v = (self.affine(f"{name}self_attn.{part}_proj", rows) for part in "qkv")
+            dim = x.shape[1] // sizes["num_attention_heads"]
+            heads = [slice(at, at + dim) for at in range(0, x.shape[1], dim)]
+            found = [(q[:, at] @ k[:, at].T / math.sqrt(dim)).softmax(-1) @ v[:, at] for at in heads]
+            x = x + self.affine(f"{name}self_attn.out_proj", torch.cat(found, -1))
+            rows = self.layer_norm(f"{name}layer_norm2", x, sizes["layer_norm_eps"])
+            x = x + self.affine(f"{name}mlp.fc2", gelu_tanh(self.affine(f"{name}mlp.fc1", rows)))
+        return x
+
+    def layer_norm(self, name: str, x: Tensor, eps: float) -> Tensor:
+        centred = x - x.mean(-1, keepdim=True)
+        scaled = centred / (centred.pow(2).mean(-1, keepdim=True) + eps).sqrt()
+        return scaled * self.w[f"{name}.weight"] + self.w[f"{name}.bias"]
 
     def block(self, name: str, x: Tensor, sizes: Mapping[str, Any], num_text: int, conditions: Tensor | None) -> Tensor:
         shifts = [torch.zeros_like(x), torch.zeros_like(x), torch.ones_like(x)] * 2
@@ -117,3 +142,7 @@ def silu(x: Tensor) -> Tensor:
 
 def gelu(x: Tensor) -> Tensor:
     return x * (1 + torch.erf(x / math.sqrt(2))) / 2
+
+
+def gelu_tanh(x: Tensor) -> Tensor:
+    return x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
