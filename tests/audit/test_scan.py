@@ -56,7 +56,11 @@ def test_every_component_passes(skill: Skill, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "scaffold", ["runtime/text", "runtime/custom", "runtime/text_wrapped", "runtime/text_hybrid", "runtime/speech"]
+    "scaffold",
+    [
+        "runtime/text", "runtime/custom", "runtime/text_wrapped", "runtime/text_hybrid", "runtime/speech",
+        "runtime/image",
+    ],
 )
 def test_every_scaffold_passes(scaffold: str) -> None:
     assert scan_workspace(data_dir("templates") / scaffold, allow_engines=["transformers"]) == []

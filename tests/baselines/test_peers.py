@@ -80,6 +80,8 @@ def test_classes_and_precisions_of_the_peers() -> None:
         "scaffold": ("naive", "same_bytes"),
         "moonshine_full": ("naive", "same_bytes"),
         "moonshine_window": ("competent", "same_bytes"),
+        "reference": ("naive", "same_bytes"),
+        "reference_tuned": ("competent", "same_bytes"),
     }
     with pytest.raises(SpecError, match="unknown peer 'tgi'\n  valid: llama_cpp, moonshine_full, "):
         get_peer("tgi")

@@ -64,8 +64,10 @@ def test_list_says_what_runs_here_and_why_not(repository: Path, capsys: pytest.C
         "moonshine_cpu",
         "moonshine_tiny_cpu",
         "olmo_cpu",
+        "showo2_cpu",
         "smollm2_cpu",
         "tiny_cpu",
+        "tiny_image_cpu",
         "tiny_speech_cpu",
     }
     absent = "baseline.vllm: required, and not installed; vibeserve peers install vllm"

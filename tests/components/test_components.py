@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from image_samples import tiny_image_dir
 from speech_samples import tiny_speech_dir
 
 from vibeserve.core.paths import data_dir
@@ -48,14 +49,22 @@ def test_what_is_for_a_gpu_passes_its_own_tests_on_a_cpu(built_workspace, tiny_m
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_a_component_alone_passes_the_tests(built_workspace, model_dir_for, name: str) -> None:
     workspace = built_workspace(name)
-    is_speech = (workspace / "runtime/encoder.py").is_file()
-    run_tests(workspace, tiny_speech_dir() if is_speech else model_dir_for(name), "tests")
+    run_tests(workspace, own_model_dir(workspace) or model_dir_for(name), "tests")
+
+
+def own_model_dir(workspace: Path) -> Path | None:
+    """The tiny model of a workspace that listens or draws."""
+    models = {"encoder": tiny_speech_dir, "png": tiny_image_dir}
+    return next((model() for module, model in models.items() if (workspace / f"runtime/{module}.py").is_file()), None)
 
 
 @pytest.mark.slow
-def test_the_speech_scaffold_passes_its_own_tests(tmp_path: Path) -> None:
-    assemble(data_dir("templates") / "runtime/speech", [], {}, tmp_path / "workspace")
-    run_tests(tmp_path / "workspace", tiny_speech_dir(), "tests")
+@pytest.mark.parametrize("modality", ["speech", "image"])
+def test_a_scaffold_passes_its_own_tests(tmp_path: Path, modality: str) -> None:
+    assemble(data_dir("templates") / "runtime" / modality, [], {}, tmp_path / "workspace")
+    model_dir = own_model_dir(tmp_path / "workspace")
+    assert model_dir is not None
+    run_tests(tmp_path / "workspace", model_dir, "tests")
 
 
 @pytest.mark.parametrize("name", COMPONENTS)

@@ -145,6 +145,7 @@ ELSEWHERE: dict[str, str] = {
     "plan/pins.py:refuse_wrong_pins": "tests/plan/test_plan_pins.py",
     "modalities/sources.py:bundle_ref": "tests/modalities/test_bundles.py",
     "workloads/streaming_asr.py:streaming_asr_stream": "tests/workloads/test_streaming_asr.py",
+    "workloads/text_to_image.py:text_to_image_stream": "tests/workloads/test_text_to_image.py",
     "plan/placement.py:refuse_obstacles": "tests/plan/test_plan_placement.py",
     "policies/__init__.py:make_policy": "tests/policies/test_policies.py",
     "rounds/offering.py:_refuse_moved_pins": "tests/agents/test_pins.py",

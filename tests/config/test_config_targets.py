@@ -23,7 +23,7 @@ CASES = (
 TWINS = (
     "smollm2_cpu", "code_edit_cpu", "olmo_cpu", "qwen3next_cpu", "moonshine_cpu", "json_cpu", "showo2_cpu", "janus_cpu",
 )  # fmt: skip
-NAMES = (*CASES, *TWINS, "tiny_cpu", "tiny_speech_cpu", "moonshine_tiny_cpu")
+NAMES = (*CASES, *TWINS, "tiny_cpu", "tiny_speech_cpu", "tiny_image_cpu", "moonshine_tiny_cpu")
 
 MODELS = sorted(path.stem for path in (data_dir("conf") / "model").glob("*.yaml"))
 HARDWARE = sorted(path.stem for path in (data_dir("conf") / "hardware").glob("*.yaml"))

@@ -105,7 +105,7 @@ def test_a_trace_is_replayed_at_its_own_arrivals_and_shipped(project: Project) -
 
 
 def test_what_does_not_run_yet_is_refused_before_anything_is_written(project: Project) -> None:
-    done = project.command("+target=showo2_cpu")
+    done = project.command("+target=janus_cpu")
     assert done.returncode == 2
-    assert "'text_to_image' does not run yet: there is no scaffold" in done.stderr
-    assert not (project.root / "artifacts" / "showo2_cpu").exists()
+    assert "'tokens' does not run yet: there is no scaffold" in done.stderr
+    assert not (project.root / "artifacts" / "janus_cpu").exists()

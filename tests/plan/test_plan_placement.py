@@ -171,10 +171,10 @@ def test_both_kinds_of_obstacle_are_told_and_the_hardware_decides() -> None:
         refuse_obstacles(plan)
 
 
-def test_a_modality_without_scaffold_is_told() -> None:
+def test_a_model_without_scaffold_is_told() -> None:
     model = replace(SMOLLM2, modality=Modality.image)
     texts = [obstacle.text for obstacle in plan_of(target(model, CPU)).obstacles]
-    assert "model.modality: there is no scaffold for 'image'; valid: custom, speech, text" in texts
+    assert "model.architecture: the scaffold has no 'llama'; valid: show_o2" in texts
 
 
 def test_the_document_says_whether_it_runs_here() -> None:

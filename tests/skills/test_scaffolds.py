@@ -254,9 +254,21 @@ def test_a_custom_model_without_a_folder_is_told_what_to_bring() -> None:
     assert "targets/NAME/scaffold/runtime/model.py: missing; a module with load" in message
 
 
-def test_a_modality_without_a_scaffold_is_refused_with_those_that_have_one() -> None:
-    image = Model(id="d", architecture="janus", modality=Modality.image)
-    assert problems_of(image) == "model.modality: there is no scaffold for 'image'\n  valid: custom, speech, text"
+def test_a_modality_without_a_scaffold_is_refused_with_those_that_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("custom", "text"):
+        (tmp_path / "templates/runtime" / name).mkdir(parents=True)
+        for file in ("scaffold.yaml", "service.yaml"):
+            (tmp_path / "templates/runtime" / name / file).write_text("architectures: []\n")
+    monkeypatch.setattr("vibeserve.skills.scaffolds.data_dir", lambda name: tmp_path / name)
+    image = Model(id="d", architecture="show_o2", modality=Modality.image)
+    assert problems_of(image) == "model.modality: there is no scaffold for 'image'\n  valid: custom, text"
+
+
+def test_an_image_model_that_draws_by_tokens_is_refused_with_those_that_draw_by_flow() -> None:
+    janus = Model(id="d", architecture="janus", modality=Modality.image)
+    assert problems_of(janus) == "model.architecture: the scaffold has no 'janus'\n  valid: show_o2"
 
 
 def test_a_draft_that_was_left_behind_is_no_obstacle(tmp_path: Path) -> None:

@@ -24,7 +24,10 @@ def example_lines(artifact: Path, *, url: str, model: str) -> list[str]:
     """A `curl` on the runtime's own route; where no example of it can be read, one that asks whether it is well."""
     if is_openai(artifact):
         return [_curl(f"{url}/v1/completions", {"model": model, "prompt": "The sea is", "max_tokens": 32})]
-    if read_spec(artifact).model.modality is Modality.speech:
+    modality = read_spec(artifact).model.modality
+    if modality is Modality.image:
+        return [_curl(f"{url}/v1/images/generations", {"model": model, "prompt": "the sea at night", "seed": 1})]
+    if modality is Modality.speech:
         address = shlex.quote(f"{url}/v1/audio/transcriptions")
         return [f"curl {address} -F model={shlex.quote(model)} -F file=@speech.wav"]
     found = _literals(artifact / API_FILE)

@@ -9,6 +9,7 @@ from vibeserve.baselines.moonshine import MOONSHINE_PEERS
 from vibeserve.baselines.own_environment import NGRAM, LlamaCppPeer, VllmPeer
 from vibeserve.baselines.port import Peer
 from vibeserve.baselines.scaffold import ScaffoldPeer
+from vibeserve.baselines.show_o2 import SHOW_O2_PEERS
 from vibeserve.baselines.transformers_prefix import TransformersPrefixPeer
 from vibeserve.baselines.transformers_serve import TransformersPeer
 from vibeserve.errors import MissingBaselineError, SpecError
@@ -48,6 +49,7 @@ PEERS: dict[str, Peer] = {
         ),
         ScaffoldPeer(),
         *MOONSHINE_PEERS,
+        *SHOW_O2_PEERS,
     )
 }
 
@@ -56,8 +58,6 @@ NO_LAUNCHER: dict[str, str] = {
     "mlx_lm": "mlx_lm.server on Apple silicon",
     "vllm_draft": "vLLM with a draft model",
     "vllm_moonshine": "vLLM with the Moonshine plug-in",
-    "reference": "the reference as upstream runs it",
-    "reference_tuned": "the reference compiled, in bf16, guidance in one batch",
     "moonshine_voice": "Moonshine's own library",
     "faster_whisper": "faster-whisper with Whisper tiny.en",
 }

@@ -19,6 +19,7 @@ FILES = ("reference", "workload", "check", "faults")
 BUILT_IN: dict[Modality, str] = {
     Modality.text: "vibeserve.modalities.text",
     Modality.speech: "vibeserve.modalities.speech",
+    Modality.image: "vibeserve.modalities.image",
 }
 """modality -> package that holds its four modules, and its probes as `PROBES` where it has some of its own"""
 

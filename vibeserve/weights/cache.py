@@ -153,6 +153,8 @@ def _folder_name(model: Model, *, target_dir: Path | None) -> str:
         content["modality"] = model.modality.value
     if model.modality is Modality.speech:
         content["speech_encoder"] = to_data(model.speech_encoder)
+    if model.modality is Modality.image:
+        content["image_head"] = to_data(model.image_head)
     slug = re.sub(r"[^A-Za-z0-9._-]+", "-", model.id).strip("-.").lower() or "model"
     return f"{slug}-{digest_of(content)[:16]}"
 

@@ -24,16 +24,38 @@ def main() -> int:
     job = json.load(sys.stdin)
     torch.set_num_threads(int(job.get("num_threads", 2)))
     destination = Path(job["destination"])
+    if job["kind"] == "image_folder" or (job["kind"] == "seeded" and job["modality"] == "image"):
+        sys.stdout.write(json.dumps(_image_facts(job, destination=destination)) + "\n")
+        return 0
     model, tokenizer = _load(job, destination=destination)
     for name, dtype in DTYPES.items():
         _save(model, tokenizer, folder=destination / name, dtype=dtype)
-    facts = {
-        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+    facts = _facts(sum(parameter.numel() for parameter in model.parameters()))
+    sys.stdout.write(json.dumps(facts) + "\n")
+    return 0
+
+
+def _image_facts(job: dict[str, Any], *, destination: Path) -> dict[str, Any]:
+    """Of a model that is no class of transformers: written tensor by tensor."""
+    if job["kind"] == "image_folder":
+        from vibeserve.weights.image_folder import write_image_folder
+
+        return _facts(write_image_folder(Path(job["folder"]), destination=destination))
+    from vibeserve.weights.seeded_image import write_seeded_image
+
+    num_parameters = write_seeded_image(
+        destination, architecture=job["architecture"], seed=int(job["seed"]), config=job["config"],
+        head=job["image_head"],
+    )  # fmt: skip
+    return _facts(num_parameters)
+
+
+def _facts(num_parameters: int) -> dict[str, Any]:
+    return {
+        "num_parameters": num_parameters,
         "dtypes": {name: str(dtype).removeprefix("torch.") for name, dtype in DTYPES.items()},
         "versions": {"transformers": transformers.__version__, "torch": torch.__version__.split("+")[0]},
     }
-    sys.stdout.write(json.dumps(facts) + "\n")
-    return 0
 
 
 def _load(job: dict[str, Any], *, destination: Path) -> tuple[Any, Any]:

@@ -34,6 +34,8 @@ def build(model: Model, *, destination: Path, target_dir: Path | None) -> dict[s
     folder = resolve_folder(model, target_dir=target_dir) if kind is SourceKind.folder else None
     if model.modality is Modality.speech and kind is SourceKind.package:
         return _shipped_speech(model, destination=destination)
+    if model.modality is Modality.image and folder is not None:
+        return _convert({"kind": "image_folder", "folder": str(folder)}, destination=destination)
     if model.modality is not Modality.text:
         return copy_model(model, folder=folder, destination=destination)
     if folder is not None:
@@ -64,6 +66,7 @@ def _seeded_job(model: Model) -> dict[str, Any]:
         "is_causal": model.modality is Modality.text,
         "modality": model.modality.value,
         "speech_encoder": to_data(model.speech_encoder),
+        "image_head": to_data(model.image_head),
         "seed": model.source.seed,
         "config": to_data(model.source.config),
     }
@@ -122,6 +125,8 @@ def _next_step(job: dict[str, Any]) -> str:
         return "check the id, the revision and the connection to the hub, or use source.kind folder with a local copy"
     if job["kind"] == "seeded":
         return "check model.source.config against the architecture's transformers configuration"
+    if job["kind"] == "image_folder":
+        return "docs/image.md has the layout of such a folder"
     return "the folder or file must hold a causal language model that this transformers version loads"
 
 
