@@ -18,8 +18,9 @@ from vibeserve.hosts.container_exec import open_api
 from vibeserve.sandbox.layout import ETC_PATHS, SYSTEM_PATHS, interpreter_prefixes
 
 IMAGE, TAG = "vibeserve-loopback", "empty"
-OPTIONS = ("network=none", "security_opt=seccomp=unconfined")
-"""the wall has a filter of its own, and asks for calls that docker's refuses"""
+OPTIONS = ("network=none", "security_opt=seccomp=unconfined", "init=false")
+"""the wall has a filter of its own, and asks for calls that docker's refuses; docker's init has no place to be mounted
+where all of /usr is this system's"""
 FOLDERS = ("dev", "etc", "proc", "root", "sys", "tmp")
 
 

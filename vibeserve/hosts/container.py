@@ -90,7 +90,7 @@ class DockerWay:
             of_host, of_container = container_options(self._options)
             made = api.create_container(
                 self._image, entrypoint=HOLD[:1], command=HOLD[1:], stdin_open=True, labels={RUN_LABEL: self._run},
-                host_config=api.create_host_config(auto_remove=True, init=True, **of_host), **of_container,
+                host_config=api.create_host_config(auto_remove=True, **{"init": True, **of_host}), **of_container,
             )  # fmt: skip
             self._holder = api.attach_socket(made["Id"], params={"stdin": 1, "stream": 1})
             api.start(made["Id"])
