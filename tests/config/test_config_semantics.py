@@ -69,7 +69,7 @@ RULES: list[tuple[str, object, str]] = [
     ("search.pivots", -1, "search.pivots: -1 is below 0"),
     ("search.width", 0, "search.width: 0 is below 1"),
     ("search.branching", 0, "search.branching: 0 is below 1"),
-    ("host.kind", "slurm", "host.kind: 'slurm' is not valid; valid: local, ssh"),
+    ("host.kind", "moon", "host.kind: 'moon' is not valid; valid: local, ssh, slurm, docker"),
     ("host.kind", "ssh", "host.address: a host of kind ssh needs one, such as user@machine"),
     ("seed.kind", "engine", "seed.kind: 'engine' is not valid; valid: scaffold, artifact, path, git"),
     ("budget.attempts", 0, "budget.attempts: 0 is below 1"),

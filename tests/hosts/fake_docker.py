@@ -5,6 +5,7 @@ Paths, fields and the frames of a stream are those of the Docker Engine API v1.4
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -153,13 +154,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _upwards(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdin is not None
-        try:
+        with contextlib.suppress(OSError), process.stdin as given:
             while data := self.connection.recv(1 << 16):
-                process.stdin.write(data)
-                process.stdin.flush()
-            process.stdin.close()
-        except OSError:
-            process.stdin.close()
+                given.write(data)
+                given.flush()
 
     def _hijack(self) -> None:
         self.wfile.write(

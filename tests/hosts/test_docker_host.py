@@ -111,10 +111,14 @@ def test_what_is_told_without_the_sdk(monkeypatch: pytest.MonkeyPatch, daemon: D
 
 def test_options_are_the_sdks() -> None:
     of_host, of_container = container_options(
-        ["gpus=all", "privileged=true", "volumes=/a:/a:ro", "volumes=/b:/b", "network=none", "user=1000"]
+        [
+            "gpus=all", "security_opt=seccomp=unconfined", "privileged=true", "volumes=/a:/a:ro", "volumes=/b:/b",
+            "network=none", "user=1000",
+        ]
     )
     (gpus,) = of_host.pop("device_requests")
     assert gpus["Count"] == -1 and gpus["Capabilities"] == [["gpu"]]
+    assert of_host.pop("security_opt") == ["seccomp=unconfined"]
     assert of_host == {"privileged": True, "binds": ["/a:/a:ro", "/b:/b"], "network_mode": "none"}
     assert of_container == {"user": "1000"}
 

@@ -29,13 +29,14 @@ echo "$@" >> {folder}/asked
 while [ "$1" != sh ]; do shift; done
 SLURM_JOB_ID=$(wc -l < {folder}/asked) exec "$@"
 """
+SQUEUE = '#!/bin/sh\n[ -e {folder}/expired ] || echo RUNNING\n'
 SCANCEL = '#!/bin/sh\necho "$@" >> {folder}/cancelled\n'
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where Slurm's commands are, and what they were asked."""
-    for name, text in (("salloc", SALLOC), ("scancel", SCANCEL)):
+    for name, text in (("salloc", SALLOC), ("scancel", SCANCEL), ("squeue", SQUEUE)):
         (tmp_path / name).write_text(text.format(folder=tmp_path))
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -55,6 +56,8 @@ def test_one_allocation_is_held_for_all_commands_until_it_is_given_back(folder: 
     assert way.argv("false")[1] == "--jobid=1" and way.where == "slurm job 1"
     way.release()
     assert way.argv("true")[1] == "--jobid=2" and way.generation == 2
+    (folder / "expired").touch()
+    assert way.argv("true")[1] == "--jobid=3", "a job that was cancelled is not used, though salloc still lives"
     way.release()
     asked = (folder / "asked").read_text().splitlines()
     assert asked[0].startswith("--partition=gpu --job-name=vibeserve-run-1 sh -c")
@@ -86,7 +89,7 @@ def test_doctor_says_that_there_is_no_cluster(
 ) -> None:
     monkeypatch.setenv("PATH", str(folder / "nothing"))
     assert main(["doctor", "host=slurm"]) == 5
-    assert "missing: salloc, srun, scancel" in capsys.readouterr().out
+    assert "missing: salloc, srun, squeue, scancel" in capsys.readouterr().out
     for name in ("srun", "sinfo"):
         (folder / name).write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2; exit 1\n")
         (folder / name).chmod(0o755)

@@ -210,8 +210,13 @@ def test_hosts_are_the_packages_and_the_repositorys_own(tmp_path: Path) -> None:
     (folder / "lab.yaml").write_text("kind: ssh\naddress: me@lab\n")
     (folder / "odd.yaml").write_text("machine: lab\n")
     (folder / "torn.yaml").write_text("kind: [\n")
+    (folder / "gpus.yaml").write_text("kind: slurm\noptions: [--partition=gpu]\nidle_s: 30\n")
     found = {option.name: option for option in configured_hosts(tmp_path)}
     assert found["local"].host == Host()
     assert found["lab"].host == Host(kind="ssh", address="me@lab")
-    assert found["odd"].fault.endswith("odd.yaml is no host; its keys: address, kind, python, root, ssh_config")
+    assert found["gpus"].host == Host(kind="slurm", options=["--partition=gpu"], idle_s=30.0)
+    assert not {"ssh", "slurm", "docker"} & set(found), "the package's own name no machine"
+    assert found["odd"].fault.endswith(
+        "odd.yaml is no host; its keys: address, idle_s, image, kind, options, python, root, ssh_config, wait_s"
+    )
     assert "torn.yaml cannot be read: " in found["torn"].fault

@@ -82,9 +82,14 @@ class Run:
             return Workbench(
                 plan=plan, host=host, tier=tier, model=self.model(), run_dir=run_dir, lease=self.lease
             )
-        host_there = get_host(plan.spec.host)
-        assert isinstance(host_there, PipedHost)
-        return RemoteBench.connect(plan, host=host_there, model=self.model(), run_dir=run_dir, lease=self.lease)
+        return RemoteBench.connect(plan, host=self._there, model=self.model(), run_dir=run_dir, lease=self.lease)
+
+    @cached_property
+    def _there(self) -> PipedHost:
+        """The one way to the host: an allocation is not asked for twice at once."""
+        host = get_host(self.plan.spec.host)
+        assert isinstance(host, PipedHost)
+        return host
 
     def store(self) -> CheckpointStore:
         return CheckpointStore(self.folder / "checkpoints.git")

@@ -76,7 +76,7 @@ def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSu
     all the same), GoalMissedError when a goal is missed and the spec requires it, BudgetError when the wall time cannot
     hold what the level measures, and the typed errors of the steps.
     """
-    facts, project = measured_facts(spec), project_root()
+    (spec, facts), project = asked_there(spec), project_root()
     is_asked = spec.host.kind != "local"
     plan = with_presence(
         compile_unmeasured(spec, facts=facts, hosts=configured_hosts(project), is_asked=is_asked)
@@ -104,16 +104,26 @@ def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSu
     return _concluded(_summary(plan, project=project), spec=spec)
 
 
-def measured_facts(spec: Spec) -> HardwareFacts:
-    """Of the machine that is measured; one behind ssh tells its bandwidth, too."""
+def asked_there(spec: Spec) -> tuple[Spec, HardwareFacts]:
+    """`spec` with the wall that the machine that is measured can build, and what that machine is. One that is not this
+    one tells its bandwidth, too."""
     if spec.host.kind == "local":
-        return probe()
+        return spec, probe()
     host = get_host(spec.host)
-    facts = host.probe()
-    if spec.hardware.kind != "cpu" or spec.hardware.bandwidth_gb_s:
-        return facts
-    engine_cpus, _ = resolve_cpus(spec.hardware, facts)
-    return replace(facts, bandwidth_gb_s=host.bandwidth_gb_s(engine_cpus))
+    try:
+        facts = host.probe()
+        tier = host.resolve_tier(spec.sandbox.tier, allow_none=spec.sandbox.allow_none)
+        if spec.hardware.kind == "cpu" and not spec.hardware.bandwidth_gb_s:
+            engine_cpus, _ = resolve_cpus(spec.hardware, facts)
+            facts = replace(facts, bandwidth_gb_s=host.bandwidth_gb_s(engine_cpus))
+    finally:
+        host.close()
+    return replace(spec, sandbox=replace(spec.sandbox, tier=tier)), facts
+
+
+def measured_facts(spec: Spec) -> HardwareFacts:
+    """Of the machine that is measured."""
+    return asked_there(spec)[1]
 
 
 def report_run(plan: Plan, *, spec: Spec, project: Path) -> RunSummary:

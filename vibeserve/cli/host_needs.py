@@ -11,7 +11,7 @@ from vibeserve.cli.doctor import Finding, State
 from vibeserve.errors import InfraError
 from vibeserve.spec import Host
 
-SLURM = ("salloc", "srun", "scancel")
+SLURM = ("salloc", "srun", "squeue", "scancel")
 CLUSTER_TIMEOUT_S = 20.0
 
 

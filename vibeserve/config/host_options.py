@@ -52,5 +52,9 @@ def _names_a_machine(host: Host) -> bool:
 
 def _typed(key: str, value: Any) -> Any:
     """A value as its field holds it; nothing is composed here, so that a wrong one is told when it is selected."""
-    kind = type(getattr(Host(), key))
-    return value if isinstance(value, kind) else str(value) if kind is str else getattr(Host(), key)
+    default = getattr(Host(), key)
+    if isinstance(default, str):
+        return str(value)
+    if isinstance(default, float) and isinstance(value, int):
+        return float(value)
+    return value if isinstance(value, type(default)) else default

@@ -9,7 +9,10 @@ from vibeserve.spec import Host, Level, Spec
 OWN_ENVIRONMENT = ("vllm", "llama_cpp")
 SALLOC_OURS = ("--no-shell", "--job-name", "-J", "--nodes", "-N", "--quiet", "-Q")
 """options of salloc that are this program's own to give"""
-DOCKER_OPTIONS = ("cpuset_cpus", "gpus", "mem_limit", "network", "privileged", "shm_size", "user", "volumes")
+DOCKER_OPTIONS = (
+    "cpuset_cpus", "gpus", "init", "mem_limit", "network", "privileged", "security_opt", "shm_size", "user",
+    "volumes",
+)  # fmt: skip
 """of a container, by their names in the docker SDK; `gpus=all` asks for every GPU"""
 
 

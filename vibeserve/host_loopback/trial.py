@@ -139,6 +139,7 @@ def local_trial(folder: Path) -> Trial:
 def remote_trial(folder: Path, *, host: PipedHost) -> Trial:
     """On a host that is reached by pipes, planned for what it is."""
     asked, model = _spec(), _model()
+    asked.sandbox = replace(asked.sandbox, tier=host.resolve_tier(spec.Tier.auto, allow_none=False))
     plan = compile_unmeasured(asked, facts=host.probe())
     return Trial(
         folder=folder, plan=plan, model=model,

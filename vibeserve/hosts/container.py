@@ -20,8 +20,9 @@ HOLD = ["/bin/sh", "-c", "cat >/dev/null"]
 GPUS = "gpus"
 OF_THE_CONTAINER = ("user",)
 BOOLEANS = {"true": True, "false": False}
-NAMES = {"network": "network_mode", "volumes": "binds"}
-"""options by the SDK's other names for them"""
+NAMES = {"network": "network_mode"}
+SEVERAL = {"volumes": "binds", "security_opt": "security_opt"}
+"""options by the SDK's names for them; those that may be given several times"""
 SDK_MISSING = "the docker SDK is not installed\nnext: pip install 'vibeserve[docker]'"
 
 
@@ -89,7 +90,7 @@ class DockerWay:
             of_host, of_container = container_options(self._options)
             made = api.create_container(
                 self._image, entrypoint=HOLD[:1], command=HOLD[1:], stdin_open=True, labels={RUN_LABEL: self._run},
-                host_config=api.create_host_config(auto_remove=True, init=True, **of_host), **of_container,
+                host_config=api.create_host_config(auto_remove=True, **{"init": True, **of_host}), **of_container,
             )  # fmt: skip
             self._holder = api.attach_socket(made["Id"], params={"stdin": 1, "stream": 1})
             api.start(made["Id"])
@@ -101,7 +102,7 @@ class DockerWay:
 def explained(*, url: str, image: str, gone_is_fine: bool = False) -> Iterator[None]:
     """The SDK's errors as ours."""
     try:
-        from docker.errors import DockerException, ImageNotFound, NotFound
+        from docker.errors import APIError, DockerException, ImageNotFound, NotFound
     except ImportError:
         raise HostLostError(SDK_MISSING) from None
     try:
@@ -113,6 +114,11 @@ def explained(*, url: str, image: str, gone_is_fine: bool = False) -> Iterator[N
     except NotFound as error:
         if not gone_is_fine:
             raise HostLostError(f"docker: {error.explanation or error}\nnext: start the same command again") from None
+    except APIError as error:
+        raise HostLostError(
+            f"the docker daemon refuses: {error.explanation or error}\n"
+            "next: host.options are the container's; docker info says what the daemon is"
+        ) from None
     except (DockerException, OSError) as error:
         raise HostLostError(
             f"no docker daemon answers at {url or 'DOCKER_HOST or its socket'}: {str(error).splitlines()[0]}\n"
@@ -130,8 +136,9 @@ def container_options(options: Sequence[str]) -> tuple[dict[str, Any], dict[str,
             from docker.types import DeviceRequest
 
             of_host["device_requests"] = [DeviceRequest(count=-1, capabilities=[["gpu"]])]
-        elif name == "volumes":
-            of_host["binds"] = [*of_host.get("binds", []), text]
+        elif name in SEVERAL:
+            key = SEVERAL[name]
+            of_host[key] = [*of_host.get(key, []), text]
         elif name in OF_THE_CONTAINER:
             of_container[name] = text
         else:

@@ -47,5 +47,8 @@ class LocalHost:
     def join_argv(self, process: Process, argv: Sequence[str], *, cpus: Sequence[int] = ()) -> list[str]:
         return sandbox.join_argv(process, argv, cpus=cpus)
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def sweep_orphans(self, run_dir: Path) -> int:
         return sandbox.sweep_orphans(run_dir)

@@ -49,6 +49,10 @@ class Host(Protocol):
         """Command line that runs a child of ours in the network of `process`."""
         ...
 
+    def close(self) -> None:
+        """End what was started for this object alone, and give back what it holds of the machine."""
+        ...
+
     def sweep_orphans(self, run_dir: Path) -> int:
         """Kill what an earlier controller left of the trees recorded in `run_dir`; returns how many processes died."""
         ...

@@ -26,6 +26,8 @@ STEP = (
 )  # fmt: skip
 """one task that shares all of the allocation with the others, and gets nothing of this environment but the two"""
 END_S = 20.0
+RUNNING = "RUNNING"
+"""state of a job whose allocation is there"""
 
 
 class SlurmWay:
@@ -58,23 +60,36 @@ class SlurmWay:
     def argv(self, command: str) -> list[str]:
         """A step of the allocation. HostLostError where none is granted within `wait_s`."""
         with self._lock:
-            if self._holder is None or self._holder.poll() is not None:
+            if not self._is_granted():
+                self._drop()
                 self._allocate()
             return ["srun", f"--jobid={self._job}", *STEP, "/bin/sh", "-c", command]
 
     def release(self) -> None:
         """Give the allocation back."""
         with self._lock:
-            holder, self._holder = self._holder, None
-            if holder is None:
-                return
-            assert holder.stdin is not None
-            holder.stdin.close()
-            try:
-                holder.wait(END_S)
-            except subprocess.TimeoutExpired:
-                holder.terminate()  # salloc gives back what it holds
-                holder.wait()
+            self._drop()
+
+    def _is_granted(self) -> bool:
+        """Whether the allocation still runs: a job that was cancelled or ran out of time outlives itself in salloc."""
+        if self._holder is None or self._holder.poll() is not None:
+            return False
+        told = subprocess.run(
+            ["squeue", "--noheader", f"--jobs={self._job}", "--format=%T"], capture_output=True, text=True, check=False
+        )
+        return told.stdout.strip() == RUNNING
+
+    def _drop(self) -> None:
+        holder, self._holder = self._holder, None
+        if holder is None:
+            return
+        assert holder.stdin is not None
+        holder.stdin.close()
+        try:
+            holder.wait(END_S)
+        except subprocess.TimeoutExpired:
+            holder.terminate()  # salloc gives back what it holds
+            holder.wait()
 
     def _allocate(self) -> None:
         said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (read where it fails)
