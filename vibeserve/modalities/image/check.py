@@ -45,7 +45,11 @@ class ImageCheck:
     )
 
     def compare(self, expected: Any, record: ImageRecord) -> Sequence[Distance]:
-        return [_latent_distance(expected, record.output), _pixel_distance(expected, record.output)]
+        pixels = _pixel_distance(expected, record.output)
+        if record.request.payload.get("is_plain"):
+            # nobody asked for latents
+            return [pixels]
+        return [_latent_distance(expected, record.output), pixels]
 
     def inspect(self, records: Sequence[ImageRecord]) -> Sequence[Finding]:
         """The same picture for different requests: no two of a load share a seed."""
