@@ -88,8 +88,8 @@ def _latent_distance(expected: Any, served: Any) -> Distance:
         return Distance(name=LATENT, values=(), missing=f"{len(found)} latents, not {len(right)}")
     if not np.isfinite(found).all():
         return Distance(name=LATENT, values=(), missing="latents that are not finite")
-    error = np.linalg.norm(found.astype(np.float64) - right) / np.linalg.norm(right)
-    return Distance(name=LATENT, values=(float(error),), unit="relative")
+    relative = np.linalg.norm(found.astype(np.float64) - right) / np.linalg.norm(right)
+    return Distance(name=LATENT, values=(float(relative),), unit="relative")
 
 
 def _pixel_distance(expected: Any, served: Any) -> Distance:

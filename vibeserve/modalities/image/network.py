@@ -184,7 +184,7 @@ def rotated(x: Tensor, angles: Tensor) -> Tensor:
 def rope_frequencies(sizes: Mapping[str, Any]) -> Tensor:
     """Radians for each position, [head_dim / 2]; `rope_scaling` of type llama3 slows the long waves down."""
     dim = sizes["head_dim"]
-    frequencies = float(sizes["rope_theta"]) ** -(torch.arange(0, dim, 2, dtype=torch.float32) / dim)
+    frequencies: Tensor = float(sizes["rope_theta"]) ** -(torch.arange(0, dim, 2, dtype=torch.float32) / dim)
     scaling = sizes.get("rope_scaling")
     if not scaling:
         return frequencies
@@ -193,4 +193,5 @@ def rope_frequencies(sizes: Mapping[str, Any]) -> Tensor:
     )
     num_turns = length * frequencies / (2 * math.pi)
     share = ((num_turns - low) / (high - low)).clamp(0, 1)
-    return frequencies * (share + (1 - share) / scaling["factor"])
+    scaled: Tensor = frequencies * (share + (1 - share) / scaling["factor"])
+    return scaled

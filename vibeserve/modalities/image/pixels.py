@@ -52,12 +52,14 @@ class PixelDecoder:
         """Every place sees all places, one head."""
         _, channels, height, width = x.shape
         rows = self._conv("decoder.middle.1.to_qkv", self._norm("decoder.middle.1.norm", x)).flatten(2).transpose(1, 2)
-        out = functional.scaled_dot_product_attention(*rows.chunk(3, -1))
+        q, k, v = rows.chunk(3, -1)
+        out = functional.scaled_dot_product_attention(q, k, v)
         return x + self._conv("decoder.middle.1.proj", out.transpose(1, 2).reshape(1, channels, height, width))
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         gamma = self._tensors[f"{name}.gamma"].flatten()[:, None, None]
-        return functional.normalize(x, dim=1) * len(gamma) ** 0.5 * gamma
+        normed: Tensor = functional.normalize(x, dim=1) * len(gamma) ** 0.5 * gamma
+        return normed
 
     def _conv(self, name: str, x: Tensor) -> Tensor:
         weight = self._tensors[f"{name}.weight"]
