@@ -75,6 +75,9 @@ HEAVY = {
 IMPORTED_LATE: dict[str, str] = {
     "config/plugins.py": "subclasses of Hydra's; only imported by a function that composes",
     "cli/verbs.py": "the invoke collection; only imported by tasks.py",
+    "modalities/image/network.py": "arithmetic; only imported by a function that loads the reference",
+    "modalities/image/semantic.py": "part of it",
+    "modalities/image/pixels.py": "arithmetic; only imported by a function that loads the reference",
 }
 """files whose heavy imports are at the top, because nothing imports them before they are needed"""
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from vibeserve.config import compose_spec
-from vibeserve.config.semantics import BASELINES, WORKLOADS, semantic_problems
+from vibeserve.config.semantics import BASELINES, LAUNCHED, WORKLOADS, semantic_problems
 from vibeserve.errors import SpecError
 from vibeserve.spec import Baseline, Goal, Load, Modality, SourceKind, Spec, Tier
 
@@ -166,6 +166,7 @@ def test_what_may_be_declared_is_what_exists() -> None:
     assert set(WORKLOADS) - {"custom"} == set(RUNNABLE)
     assert {kind for kind, modality in WORKLOADS.items() if modality is Modality.text} == set(WORKLOAD_KINDS)
     assert set(BASELINES) == set(PEERS) | set(NO_LAUNCHER)
+    assert set(LAUNCHED) == set(PEERS)
 
 
 def test_a_model_on_a_hub_may_wait_for_its_revision(spec: Spec) -> None:

@@ -82,6 +82,14 @@ def test_what_is_no_image_is_refused(served: Any, reason: str) -> None:
     assert refused(served) == {reason}
 
 
+def test_a_request_that_asked_for_no_latents_is_held_by_its_pixels() -> None:
+    check = configure(context())
+    asked = request_of(is_plain=True)
+    for found, is_right in ((RIGHT | {"latents": ""}, True), (output(2) | {"latents": ""}, False)):
+        (distance,) = check.compare(RIGHT, ImageRecord(request=asked, output=found))
+        assert (distance.name, distance.values[0] <= PIXEL_MAX) == ("pixel_error", is_right)
+
+
 def test_one_picture_for_several_seeds_is_found_without_a_reference() -> None:
     check = configure(context())
     records = [

@@ -30,13 +30,13 @@ LAUNCHED = (
     "scaffold",
     "moonshine_full",
     "moonshine_window",
+    "reference",
+    "reference_tuned",
 )
 DECLARED_ONLY = (
     "sglang",
     "mlx_lm",
     "vllm_draft",
-    "reference",
-    "reference_tuned",
     "moonshine_voice",
     "vllm_moonshine",
     "faster_whisper",

@@ -1,5 +1,8 @@
 """The velocity of latents under a prompt with what a good engineer does in a day: keys and values of the text kept over
-the steps, both branches in one batch, blocks compiled. Part of a baseline's workspace."""
+the steps, both branches in one batch, blocks compiled. Part of a baseline's workspace.
+
+What is compiled are functions of tensors: one compilation serves every block of body or head.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,65 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from . import scaffold_model
 from .attention import attend
 from .flavour import IS_COMPILED
-from .layers import Block
+from .layers import Block, Rotation
 
-Pairs = list[tuple[Tensor, Tensor]]
+Weights = tuple[Tensor | None, ...]
 
 
 @dataclass
 class Kept:
-    pairs: Pairs
+    pairs: list[tuple[Tensor, Tensor]]
     num_rows: int
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return functional.linear(x.to(weight.dtype), weight, bias).float()
+
+
+def project(
+    x: Tensor, cos: Tensor, sin: Tensor, modulation: Tensor | None, weights: Weights, heads: tuple[int, int], eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rotated queries and keys, and values, [batch, heads, num_rows, head_dim]."""
+    norm, _, qkv, bias, _, _, _, q_norm, k_norm = weights
+    rows = functional.rms_norm(x, (x.shape[-1],), norm, eps)
+    if modulation is not None:
+        rows = rows * (1 + modulation[1]) + modulation[0]
+    given = linear(rows, qkv, bias).view(x.shape[0], x.shape[1], heads[0] + 2 * heads[1], -1).transpose(1, 2)
+    q, k, v = given.split((heads[0], heads[1], heads[1]), dim=1)
+    if q_norm is not None:
+        q = functional.rms_norm(q, (q.shape[-1],), q_norm, eps)
+        k = functional.rms_norm(k, (k.shape[-1],), k_norm, eps)
+    return turned(q, cos, sin), turned(k, cos, sin), v
+
+
+def finish(x: Tensor, attended: Tensor, modulation: Tensor | None, weights: Weights, eps: float) -> Tensor:
+    """The block's output."""
+    _, norm, _, _, out, gate_up, down, _, _ = weights
+    added = linear(attended.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1), out)
+    x = x + (added if modulation is None else modulation[2] * added)
+    rows = functional.rms_norm(x, (x.shape[-1],), norm, eps)
+    if modulation is not None:
+        rows = rows * (1 + modulation[4]) + modulation[3]
+    gate, up = linear(rows, gate_up).chunk(2, -1)
+    added = linear(functional.silu(gate) * up, down)
+    return x + (added if modulation is None else modulation[5] * added)
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, second = x.chunk(2, -1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def weights_of(block: Block) -> Weights:
+    """In the order of `project` and `finish`."""
+    q_norm, k_norm = block._qk_norms or (None, None)
+    linears = (block._out.weight, block._gate_up.weight, block._down.weight)
+    return (*block._norms, block._qkv.weight, block._qkv.bias, *linears, q_norm, k_norm)
 
 
 class Model(scaffold_model.Model):
@@ -29,10 +78,8 @@ class Model(scaffold_model.Model):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # by shape of the batch and by kind of block, and again where a block differs from those before it
-        torch._dynamo.config.recompile_limit = 64
-        self._project = torch.compile(Block.project) if IS_COMPILED else Block.project
-        self._finish = torch.compile(Block.finish) if IS_COMPILED else Block.finish
+        self._weights = [weights_of(block) for block in (*self._body, *self._head)]
+        self._project, self._finish = (torch.compile(each) if IS_COMPILED else each for each in (project, finish))
 
     def open(self, token_ids: Sequence[int], /) -> Kept:
         x = self._ends.text_rows(list(token_ids))[None]
@@ -55,11 +102,22 @@ class Model(scaffold_model.Model):
         positions = torch.stack([kept.num_rows + torch.arange(len(image)) for kept in states])[:, None]
         steps = [(block, None) for block in self._body] + list(zip(self._head, modulations, strict=True))
         for number, (block, modulation) in enumerate(steps):
-            x = ends.between(x) if number == len(self._body) else x
-            q, k, v = self._project(block, x, positions, modulation)
+            if number == len(self._body):
+                x = ends.between(x)
+            if number in (0, len(self._body)):
+                turns = angles(block._rotation, positions)
+            config, weights = block._config, self._weights[number]
+            q, k, v = self._project(
+                x, *turns, modulation, weights, (config.num_heads, config.num_kv_heads), config.norm_eps
+            )
             attended = [
                 attend(q[[n]], torch.cat((keys, k[[n]]), 2), torch.cat((values, v[[n]]), 2))
                 for n, (keys, values) in enumerate(kept.pairs[number] for kept in states)
             ]
-            x = self._finish(block, x, torch.cat(attended), modulation)
+            x = self._finish(x, torch.cat(attended), modulation, weights, config.norm_eps)
         return [ends.velocity(each, last, shape=latents.shape) for each in x]
+
+
+def angles(rotation: Rotation, positions: Tensor) -> tuple[Tensor, Tensor]:
+    turns = positions[..., None].float() * rotation._frequencies
+    return turns.cos(), turns.sin()

@@ -45,7 +45,11 @@ class ImageCheck:
     )
 
     def compare(self, expected: Any, record: ImageRecord) -> Sequence[Distance]:
-        return [_latent_distance(expected, record.output), _pixel_distance(expected, record.output)]
+        pixels = _pixel_distance(expected, record.output)
+        if record.request.payload.get("is_plain"):
+            # nobody asked for latents
+            return [pixels]
+        return [_latent_distance(expected, record.output), pixels]
 
     def inspect(self, records: Sequence[ImageRecord]) -> Sequence[Finding]:
         """The same picture for different requests: no two of a load share a seed."""
@@ -84,8 +88,8 @@ def _latent_distance(expected: Any, served: Any) -> Distance:
         return Distance(name=LATENT, values=(), missing=f"{len(found)} latents, not {len(right)}")
     if not np.isfinite(found).all():
         return Distance(name=LATENT, values=(), missing="latents that are not finite")
-    share = np.linalg.norm(found.astype(np.float64) - right) / np.linalg.norm(right)
-    return Distance(name=LATENT, values=(float(share),), unit="relative")
+    relative = np.linalg.norm(found.astype(np.float64) - right) / np.linalg.norm(right)
+    return Distance(name=LATENT, values=(float(relative),), unit="relative")
 
 
 def _pixel_distance(expected: Any, served: Any) -> Distance:

@@ -193,5 +193,5 @@ def rope_frequencies(sizes: Mapping[str, Any]) -> Tensor:
     )
     num_turns = length * frequencies / (2 * math.pi)
     share = ((num_turns - low) / (high - low)).clamp(0, 1)
-    slowed: Tensor = frequencies * (share + (1 - share) / scaling["factor"])
-    return slowed
+    scaled: Tensor = frequencies * (share + (1 - share) / scaling["factor"])
+    return scaled

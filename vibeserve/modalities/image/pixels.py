@@ -52,8 +52,8 @@ class PixelDecoder:
         """Every place sees all places, one head."""
         _, channels, height, width = x.shape
         rows = self._conv("decoder.middle.1.to_qkv", self._norm("decoder.middle.1.norm", x)).flatten(2).transpose(1, 2)
-        queries, keys, values = rows.chunk(3, -1)
-        out = functional.scaled_dot_product_attention(queries, keys, values)
+        q, k, v = rows.chunk(3, -1)
+        out = functional.scaled_dot_product_attention(q, k, v)
         return x + self._conv("decoder.middle.1.proj", out.transpose(1, 2).reshape(1, channels, height, width))
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
