@@ -195,7 +195,8 @@ def test_a_spec_s_goals_may_name_what_its_folder_measures(tmp_path: Path) -> Non
 
 
 def test_a_modality_without_a_workload_yet_knows_the_built_in_names() -> None:
-    assert known_metrics(Spec(model=Model(modality=Modality.image))) == METRICS
+    assert known_metrics(Spec(model=Model(modality=Modality.custom))) == METRICS
+    assert "image_throughput" in known_metrics(Spec(model=Model(modality=Modality.image)))
 
 
 # -- cheap versions
