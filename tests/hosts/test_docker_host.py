@@ -74,6 +74,8 @@ def test_a_container_that_goes_is_infrastructure_and_the_next_call_starts_anothe
     assert isinstance(caught.value, InfraError) and caught.value.exit_code == 5
     assert left_after(str(tmp_path / "root")) == []
     assert host.call("hello")["pid"] != pid and host.num_reconnects == 1
+    with pytest.raises(HostLostError, match="server candidate-0 is gone: the connection was lost meanwhile"):
+        host.call("stop", server="candidate-0", drain_s=0)
 
 
 def test_a_container_of_the_same_run_that_was_left_is_removed(daemon: Daemon, tmp_path: Path) -> None:

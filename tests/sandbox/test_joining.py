@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from vibeserve import sandbox
 from vibeserve.sandbox import join_argv
 from vibeserve.spec import Tier
 
@@ -56,3 +58,26 @@ def test_two_walls_may_have_the_same_port(make_wall, start, until, tier: Tier) -
     first, second = start(script, wall=make_wall()), start(script, wall=make_wall())
     until(lambda: first.log_tail() == second.log_tail() == "up")
     assert (first.poll(), second.poll()) == (None, None)
+
+
+DEATH_SIGNAL = """
+import ctypes
+found = ctypes.c_int(-1)
+ctypes.CDLL(None).prctl(2, ctypes.byref(found))
+print(found.value)
+"""  # PR_GET_PDEATHSIG
+
+
+def test_a_parent_outside_of_its_pid_namespace_is_not_waited_for() -> None:
+    """What starts a command in a container ends at once: the command must not end with it."""
+    join = [sys.executable, "-I", "-S", str(Path(sandbox.__file__).with_name("join.py")), "0", "-"]
+    script = ["--", sys.executable, "-c", DEATH_SIGNAL]
+    apart = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
+    inside = subprocess.run([*apart, *join, "0", *script], capture_output=True, text=True, check=False)
+    if "unshare" in inside.stderr:
+        pytest.skip(f"no pid namespace can be made here: {inside.stderr.strip()}")
+    assert inside.stdout == "0\n", inside.stderr
+    beside = subprocess.run([*join, str(os.getpid()), *script], capture_output=True, text=True, check=False)
+    assert beside.stdout == "9\n"
+    claimed = subprocess.run([*join, "0", *script], capture_output=True, text=True, check=False)
+    assert claimed.returncode == 137, "a parent that is there cannot be called none"

@@ -17,6 +17,8 @@ from vibeserve.errors import InfraError, RefusedError, ServerError
 
 PROGRAM = "vibeserve.remote.agent"
 DEFAULT_ROOT = "~/.cache/vibeserve-host"
+GONE = "GoneError"
+"""class of what the program there raises for a server or a load that an earlier one had started"""
 CALL_TIMEOUT_S = 1800.0
 END_TIMEOUT_S = 20.0
 
@@ -145,5 +147,10 @@ def _error_of(error: Mapping[str, Any], *, where: str) -> Exception:
     if error["class"] == "ServerError":
         facts = {key: error[key] for key in ("outcome", "detail", "log_tail")}
         return ServerError(error["name"], **facts)
+    if error["class"] == GONE:
+        return HostLostError(
+            f"{where}: {error['message']} is gone: the connection was lost meanwhile, and another program is there\n"
+            "next: start the same command again"
+        )
     kind = RefusedError if error["class"] == "RefusedError" else InfraError
     return kind(f"{where}: {error['message']}")

@@ -35,6 +35,10 @@ FETCH_TIMEOUT_S = 10.0
 LOG_BYTES = 1 << 16
 
 
+class GoneError(Exception):
+    """Of an earlier program here, which is gone with all that it had started."""
+
+
 class Agent:
     """The calls that a controller may make; every public method is one."""
 
@@ -115,30 +119,30 @@ class Agent:
 
     def server_state(self, server: str) -> dict[str, Any]:
         """Exit status, outcome and the end of its log."""
-        found = self._servers[server]
+        found = self._server(server)
         return {"status": found.poll(), "outcome": found.outcome, "log_tail": found.log_tail()}
 
     def pause(self, server: str) -> None:
-        self._servers[server].pause()
+        self._server(server).pause()
 
     def resume(self, server: str) -> None:
-        self._servers[server].resume()
+        self._server(server).resume()
 
     def usage(self, server: str) -> dict[str, Any]:
         """CPU seconds and peak memory of its tree, and CPU seconds of each of its processes."""
-        found = self._servers[server]
+        found = self._server(server)
         by_process = {str(pid): seconds for pid, seconds in found.cpu_by_process().items()}
         return {"cpu_s": found.cpu_s(), "peak_memory_gib": found.peak_memory_gib(), "by_process": by_process}
 
     def stop(self, server: str, drain_s: float) -> dict[str, Any]:
         """End its tree; what it left behind."""
-        found = self._servers[server]
+        found = self._server(server)
         drained = found.stop(drain_s=drain_s)
         return {"drained": drained, "leftovers": to_data(found.leftovers), "log_tail": found.log_tail()}
 
     def fetch(self, server: str, path: str) -> str:
         """Body of a GET, by a child in its network."""
-        found = self._servers[server]
+        found = self._server(server)
         argv = [sys.executable, "-I", "-S", str(FETCH_PROGRAM), found.base_url + path, str(FETCH_TIMEOUT_S)]
         done = subprocess.run(
             self._host.join_argv(found.process, argv), capture_output=True, text=True, errors="replace", check=False,
@@ -153,7 +157,7 @@ class Agent:
 
     def load_start(self, load: str, server: str, job: dict[str, Any]) -> float:
         """Start a generator beside a server; it asks for requests by the event `need`."""
-        found = self._servers[server]
+        found = self._server(server)
         hosted = HostedLoad(
             job={**job, "base_url": found.base_url}, name=load,
             join=lambda argv: self._host.join_argv(found.process, argv),
@@ -165,31 +169,41 @@ class Agent:
 
     def load_feed(self, load: str, line: str | None) -> None:
         """One request as the generator reads it; None ends the stream."""
-        self._loads[load].feed(line)
+        self._load(load).feed(line)
 
     def load_pause(self, load: str) -> None:
-        self._loads[load].pause()
+        self._load(load).pause()
 
     def load_resume(self, load: str) -> None:
-        self._loads[load].resume()
+        self._load(load).resume()
 
     def load_now(self, load: str) -> float:
         """Its active seconds; raises where the generator has died."""
-        self._loads[load].check()
-        return self._loads[load].active_now_s()
+        self._load(load).check()
+        return self._load(load).active_now_s()
 
     def load_lines(self, load: str, start: int) -> list[str]:
         """What the generator has reported since line `start`."""
-        return self._loads[load].lines_from(start)
+        return self._load(load).lines_from(start)
 
     def load_wait(self, load: str, timeout_s: float) -> None:
-        self._loads[load].wait(timeout_s=timeout_s)
+        self._load(load).wait(timeout_s=timeout_s)
 
     def load_stop(self, load: str, start: int) -> list[str]:
         """End it; the rest of what it reported."""
-        hosted = self._loads[load]
+        hosted = self._load(load)
         hosted.end()
         return hosted.lines_from(start)
+
+    def _server(self, name: str) -> Server:
+        if name not in self._servers:
+            raise GoneError(f"server {name}")
+        return self._servers[name]
+
+    def _load(self, name: str) -> HostedLoad:
+        if name not in self._loads:
+            raise GoneError(f"load {name}")
+        return self._loads[name]
 
     def end(self) -> None:
         """Kill everything."""

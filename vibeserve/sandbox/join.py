@@ -3,7 +3,9 @@
 A child program: standard library only, run by path, replaced by ARGV. The mount namespace stays the caller's, so the
 load generator sees the evaluator's files while its sockets live where the walled server's do. PID 0 joins nothing;
 CPUS is a comma-separated list, or `-` to keep the affinity. ARGV is killed when PARENT (its thread that started this
-program) ends: a poll of a server that is gone would never end. Exit 125 when the namespace cannot be joined.
+program) ends: a poll of a server that is gone would never end. A parent outside of this pid namespace is 0 and is not
+waited for: what starts a command in a container ends at once, and hands it on. Exit 125 when the namespace cannot be
+joined.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def main(arguments: list[str]) -> None:
     separator = arguments.index("--")
     pid, cpus, parent = arguments[:separator]
     argv = arguments[separator + 1 :]
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if parent != "0":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != int(parent):
         sys.exit(128 + signal.SIGKILL)
     try:
