@@ -108,6 +108,7 @@ def _piped(
         trial = remote_trial(folder / "controller", host=host)
         row, root = _row(host.kind, trial.compare()), host.root
         error = trial.cut(sever)
+        host.close()  # a connection that was made anew meanwhile is no orphan of the one that was cut
         orphans = len(left_after(root))
         mend()
         swept = host.sweep_orphans(folder / "controller" / "runs" / "cut")
