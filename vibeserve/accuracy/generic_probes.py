@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,14 @@ from vibeserve.core.documents import canonical_json, digest_of, finite_data, rea
 from vibeserve.errors import ContractError, SpecError
 from vibeserve.modalities import open_bundle
 from vibeserve.modalities.probe_http import REQUEST_TIMEOUT_S, PlainHttp, ProbeFailure, expect, expect_error
-from vibeserve.modalities.probes import ProbeCheck, ProbeJob, ProbeReport
+from vibeserve.modalities.probe_run import MALFORMED, run_check, shape_text
+from vibeserve.modalities.probes import ProbeJob, ProbeReport
 
 NUM_TRIES = 3
 """pairs of requests: rounding may take one of them over a limit, a server that mixes up answers fails with all"""
 NUM_ABANDONED = 8
 """more clients that go away than a small server has slots"""
 SERVED_ERRORS = (OSError, http.client.HTTPException)
-MALFORMED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
-"""what reading an answer of another shape raises"""
 
 
 class RecordingSession(RequestSession):
@@ -213,20 +212,15 @@ def main(argv: Sequence[str]) -> int:
     deadline_s = time.monotonic() + job.timeout_s
     try:
         probed = Probed(job, deadline_s=deadline_s)
-        report = ProbeReport(checks=tuple(_run(name, probed, deadline_s=deadline_s) for name in ANY_WORKLOAD.checks))
+        checks = (
+            run_check(name, partial(_detail, name, probed), deadline_s=deadline_s) for name in ANY_WORKLOAD.checks
+        )
+        report = ProbeReport(checks=tuple(checks))
     except SpecError as error:
         report = ProbeReport(problem=str(error))
     with answers:
         answers.write(canonical_json(report) + "\n")
     return 0
-
-
-def _run(name: str, probed: Probed, *, deadline_s: float) -> ProbeCheck:
-    started_s = time.monotonic()
-    if started_s >= deadline_s:
-        return ProbeCheck(name=name, ok=False, detail="not run: the probes' time was over")
-    detail = _detail(name, probed)
-    return ProbeCheck(name=name, ok=not detail, detail=detail, wall_s=round(time.monotonic() - started_s, 3))
 
 
 def _detail(name: str, probed: Probed) -> str:
@@ -238,7 +232,7 @@ def _detail(name: str, probed: Probed) -> str:
     except SERVED_ERRORS as error:
         return f"no answer: {type(error).__name__}"
     except MALFORMED as error:
-        return f"answer of another shape: {type(error).__name__}: {str(error)[:200]}"
+        return shape_text(error)
     return ""
 
 

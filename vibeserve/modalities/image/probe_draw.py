@@ -16,8 +16,6 @@ from vibeserve.modalities.image.wire import IMAGES_PATH, body_of, latents_of, pi
 from vibeserve.modalities.probe_http import PlainHttp, expect, expect_error
 from vibeserve.modalities.probes import ProbeJob
 
-MALFORMED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
-"""what reading an answer of another shape raises"""
 NUM_REQUESTS = 3
 PROBE_STEPS = 2
 """of most images: what is looked at here does not depend on their number"""

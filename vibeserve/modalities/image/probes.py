@@ -11,16 +11,18 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vibeserve.contract import SendError
 from vibeserve.core.documents import canonical_json, read_document
 from vibeserve.modalities.image import PROBES
-from vibeserve.modalities.image.probe_draw import MALFORMED, Drawer, alike, concurrently, unlike
+from vibeserve.modalities.image.probe_draw import Drawer, alike, concurrently, unlike
 from vibeserve.modalities.image.wire import IMAGES_PATH
 from vibeserve.modalities.probe_http import ProbeFailure, expect, expect_error
-from vibeserve.modalities.probes import ProbeCheck, ProbeJob, ProbeReport
+from vibeserve.modalities.probe_run import MALFORMED, run_check, shape_text
+from vibeserve.modalities.probes import ProbeJob, ProbeReport
 
 NUM_ABANDONED = 4
 MUCH_GUIDANCE = 9.0
@@ -184,17 +186,9 @@ def main(argv: Sequence[str]) -> int:
     job = read_document(Path(argv[0]), ProbeJob)
     deadline_s = time.monotonic() + job.timeout_s
     drawer = Drawer(job, deadline_s=deadline_s)
-    checks = tuple(_run(name, drawer, deadline_s=deadline_s) for name in PROBES.checks)
+    checks = tuple(run_check(name, partial(_detail, name, drawer), deadline_s=deadline_s) for name in PROBES.checks)
     sys.stdout.write(canonical_json(ProbeReport(checks=checks)) + "\n")
     return 0
-
-
-def _run(name: str, drawer: Drawer, *, deadline_s: float) -> ProbeCheck:
-    started_s = time.monotonic()
-    if started_s >= deadline_s:
-        return ProbeCheck(name=name, ok=False, detail="not run: the probes' time was over")
-    detail = _detail(name, drawer)
-    return ProbeCheck(name=name, ok=not detail, detail=detail, wall_s=round(time.monotonic() - started_s, 3))
 
 
 def _detail(name: str, drawer: Drawer) -> str:
@@ -208,7 +202,7 @@ def _detail(name: str, drawer: Drawer) -> str:
     except (OSError, http.client.HTTPException) as error:
         return f"no answer: {type(error).__name__}"
     except MALFORMED as error:
-        return f"answer of another shape: {type(error).__name__}: {str(error)[:200]}"
+        return shape_text(error)
     return ""
 
 

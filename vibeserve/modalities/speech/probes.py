@@ -12,13 +12,15 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from vibeserve.contract import SendError
 from vibeserve.core.documents import canonical_json, read_document
 from vibeserve.modalities.probe_http import ProbeFailure, expect, expect_error
-from vibeserve.modalities.probes import ProbeCheck, ProbeJob, ProbeReport
+from vibeserve.modalities.probe_run import MALFORMED, run_check, shape_text
+from vibeserve.modalities.probes import ProbeJob, ProbeReport
 from vibeserve.modalities.speech import PROBES
 from vibeserve.modalities.speech.probe_talk import (
     FORM_HEADERS,
@@ -33,8 +35,6 @@ from vibeserve.modalities.speech.probe_talk import (
 )
 from vibeserve.modalities.speech.wire import CLEAR, COMMIT, SAMPLE_RATE_HZ, append_event
 
-MALFORMED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
-"""what reading an answer of another shape raises"""
 NUM_TRIES = 3
 """recordings that a check may take: rounding turns a near tie of one, a server that mixes up sessions fails with all"""
 NUM_ABANDONED = 8
@@ -333,17 +333,9 @@ def main(argv: Sequence[str]) -> int:
     job = read_document(Path(argv[0]), ProbeJob)
     deadline_s = time.monotonic() + job.timeout_s
     talker = Talker(job, deadline_s=deadline_s)
-    checks = tuple(_run(name, talker, deadline_s=deadline_s) for name in PROBES.checks)
+    checks = tuple(run_check(name, partial(_detail, name, talker), deadline_s=deadline_s) for name in PROBES.checks)
     sys.stdout.write(canonical_json(ProbeReport(checks=checks)) + "\n")
     return 0
-
-
-def _run(name: str, talker: Talker, *, deadline_s: float) -> ProbeCheck:
-    started_s = time.monotonic()
-    if started_s >= deadline_s:
-        return ProbeCheck(name=name, ok=False, detail="not run: the probes' time was over")
-    detail = _detail(name, talker)
-    return ProbeCheck(name=name, ok=not detail, detail=detail, wall_s=round(time.monotonic() - started_s, 3))
 
 
 def _detail(name: str, talker: Talker) -> str:
@@ -355,7 +347,7 @@ def _detail(name: str, talker: Talker) -> str:
     except (OSError, http.client.HTTPException) as error:
         return f"no answer: {type(error).__name__}"
     except MALFORMED as error:
-        return f"answer of another shape: {type(error).__name__}: {str(error)[:200]}"
+        return shape_text(error)
     return ""
 
 

@@ -10,6 +10,7 @@ import http.client
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -17,15 +18,13 @@ import openai
 
 from vibeserve.core.documents import canonical_json, read_document
 from vibeserve.errors import ContractError
-from vibeserve.modalities.probe_http import ProbeFailure, ProbeNotRun
+from vibeserve.modalities.probe_http import ProbeFailure
+from vibeserve.modalities.probe_run import MALFORMED, run_check, shape_text
 from vibeserve.modalities.probes import ProbeCheck, ProbeJob, ProbeReport
 from vibeserve.modalities.text import PROBES
 from vibeserve.modalities.text.probe_checks import CHECK_FUNCTIONS
 from vibeserve.modalities.text.probe_known import prepare_known
 from vibeserve.modalities.text.probe_session import ProbeSession
-
-MALFORMED = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
-"""what reading an answer of another shape raises"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -35,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         job.base_url, bundle=job.bundle, seed=job.seed, deadline_s=deadline_s, is_thorough=job.is_thorough
     )
     prepare_known(session)
-    checks = tuple(_run(name, session, deadline_s=deadline_s) for name in PROBES.checks)
+    checks = tuple(run_check(name, partial(_detail, name, session), deadline_s=deadline_s) for name in PROBES.checks)
     session.end()
     sys.stdout.write(canonical_json(_report(session, checks)) + "\n")
     return 0
@@ -48,19 +47,6 @@ def _report(session: ProbeSession, checks: tuple[ProbeCheck, ...]) -> ProbeRepor
     except ContractError as error:
         return ProbeReport(problem=str(error).splitlines()[0])
     return ProbeReport(checks=checks)
-
-
-def _run(name: str, session: ProbeSession, *, deadline_s: float) -> ProbeCheck:
-    started_s = time.monotonic()
-    if started_s >= deadline_s:
-        return ProbeCheck(name=name, ok=False, detail="not run: the probes' time was over")
-    detail = not_run = ""
-    try:
-        detail = _detail(name, session)
-    except ProbeNotRun as reason:
-        not_run = str(reason)
-    wall_s = round(time.monotonic() - started_s, 3)
-    return ProbeCheck(name=name, ok=not detail, detail=detail, wall_s=wall_s, not_run=not_run)
 
 
 def _detail(name: str, session: ProbeSession) -> str:
@@ -77,7 +63,7 @@ def _detail(name: str, session: ProbeSession) -> str:
         # the client wraps what fails while connecting, not what fails in the middle of a stream
         return f"no answer: {type(error).__name__}"
     except MALFORMED as error:
-        return f"answer of another shape: {type(error).__name__}: {str(error)[:200]}"
+        return shape_text(error)
     return ""
 
 
