@@ -54,7 +54,7 @@ def post(base_url: str, **fields: Any) -> tuple[int, dict[str, Any]]:
         return error.code, json.loads(error.read())
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_lookup_changes_no_token_and_masks_hold(tiny_model_dir: Path, tmp_path: Path) -> None:
     prompts = ["one two three one two three one two", "a = 1\nb = 2\na = 1\nb ="]

@@ -35,7 +35,7 @@ def test_they_say_what_they_are() -> None:
     assert all(PEERS[name].installed_version() for name in NAMES)
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"), [("moonshine_full", "f32"), ("moonshine_window", "bf16"), ("moonshine_window", "f32")]
 )

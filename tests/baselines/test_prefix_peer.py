@@ -77,7 +77,7 @@ def greedy(model: Any, prompt: list[int], num: int) -> list[int]:
     return tokens[len(prompt) :]
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ["tiny_olmo_hybrid", "tiny_qwen3_next"])
 def test_tokens_are_the_models_own_behind_shared_near_and_other_prefixes(name: str) -> None:

@@ -76,7 +76,7 @@ def test_the_script_needs_a_folder() -> None:
     assert "usage: benchmarks/device_check.sh OUTDIR" in finished.stderr
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_last_assembly_passes_the_gates_here(tmp_path: Path) -> None:
     script = [str(ROOT / "benchmarks/device_check.sh"), str(tmp_path), "--only", "paged"]

@@ -61,7 +61,7 @@ def test_bad_options_are_refused(tmp_path: Path) -> None:
         main(["--artifact", str(tmp_path / "gone")])
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("components", ["", "continuous-batching,batched-sampling"])
 def test_a_short_soak_of_a_real_runtime(components: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,7 +81,7 @@ def served(workspace: Path, model_dir: Path, log: Path) -> Iterator[str]:
         server.wait()
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", SERVED)
 def test_the_stock_client_finds_the_api_that_it_knows(

@@ -106,7 +106,7 @@ def reference_logits(model_dir: Path, ids: list[int]) -> Any:
         return model(input_ids=torch.tensor([ids]), use_cache=False).logits[0]
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "components"),
     [("olmo", "scaffold"), ("qwen", "scaffold"), *((name, "batched") for name in CONFIGS)],
@@ -129,7 +129,7 @@ def test_logits_are_those_of_transformers_at_every_position(name: str, component
     assert (ours[100:] - other[100:]).abs().max() > 20 * MAX_ERROR
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen"])
 def test_the_scaffolds_own_tests_pass(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
@@ -138,7 +138,7 @@ def test_the_scaffolds_own_tests_pass(name: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 def test_served_text_is_the_models_own(tmp_path: Path) -> None:
     model_dir = model_dir_of("olmo")
     workspace = workspace_of("olmo", tmp_path, *COMPONENTS["batched"])
@@ -170,7 +170,7 @@ for folder in sys.argv[1:]:
 """
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 def test_a_configuration_that_is_not_implemented_is_refused(tmp_path: Path) -> None:
     config = json.loads((model_dir_of("olmo") / "bf16/config.json").read_text())
     for number, changes in enumerate(REFUSED.values()):
@@ -184,7 +184,7 @@ def test_a_configuration_that_is_not_implemented_is_refused(tmp_path: Path) -> N
     assert done.stdout.splitlines() == [f"config.json: {message}" for message in REFUSED]
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 def test_the_hybrid_runtime_is_typed(tmp_path: Path) -> None:
     workspace = workspace_of("olmo", tmp_path, *COMPONENTS["batched"])
     options = ["--strict", "--ignore-missing-imports", "--config-file=", "--cache-dir", str(tmp_path)]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from runtime_process import RunningServer, free_port
 
-pytestmark = pytest.mark.audit
+pytestmark = pytest.mark.slow
 DEADLINE_S = 60.0
 CONFIG = """\
 global: {{scrape_interval: 500ms, scrape_timeout: 400ms}}

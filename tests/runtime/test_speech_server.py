@@ -21,7 +21,7 @@ from vibeserve.core.paths import data_dir
 from vibeserve.modalities import Bundle, bundle_ref, measured_values, open_bundle
 from vibeserve.skills import assemble, load_skills, resolve
 
-pytestmark = pytest.mark.audit
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ def test_no_description_is_too_long_for_an_index() -> None:
     assert [skill.name for skill in SKILLS if len(skill.description) > 300] == []
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_snippet_runs_and_every_name_exists() -> None:
     """What `vibeserve skills check` does: about 25 skills must be led to and run."""
@@ -40,6 +40,6 @@ def test_every_snippet_runs_and_every_name_exists() -> None:
     assert found.count >= MIN_COUNT
     counted = {row.name for row in found.skills if row.counts}
     skipped = {row.name for row in found.skills if row.num_skipped}
-    # no target that ships admits any precision in its headline, so nobody is led to int8
-    expected = {skill.name for skill in NOTED if not is_index(skill)} - {"int8-groupwise-linears"}
+    # no target that ships admits any precision in its headline, nor has several ranks on a CPU
+    expected = {skill.name for skill in NOTED if not is_index(skill)} - {"int8-groupwise-linears", "tensor-parallel"}
     assert expected - skipped <= counted

@@ -36,7 +36,7 @@ def test_what_cannot_be_made_is_refused(architecture: str, config: dict[str, int
         build_seeded_speech(architecture=architecture, seed=0, config=config, encoder={})
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 def test_the_declared_sizes_are_those_of_the_class() -> None:
     import torch
     from omegaconf import OmegaConf
@@ -54,7 +54,7 @@ def test_the_declared_sizes_are_those_of_the_class() -> None:
     assert config.encoder_config.sliding_windows == [[16, 4], [16, 4], [16, 0], [16, 0], [16, 4], [16, 4]]
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 def test_the_folder_holds_a_model_that_listens() -> None:
     from vibeserve.modalities.speech.reference import load
 
@@ -69,7 +69,7 @@ def test_the_folder_holds_a_model_that_listens() -> None:
     assert max(margin for each in scored["transcripts"] for margin in each["margins"]) < 1e-4
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 def test_the_reference_applies_the_windows() -> None:
     """Without an attention mask the class attends to everything, and says nothing of it."""
     import torch
@@ -85,7 +85,7 @@ def test_the_reference_applies_the_windows() -> None:
     assert (whole[num_final : len(part)] - part[num_final:]).abs().max() > 1e-3
 
 
-@pytest.mark.audit
+@pytest.mark.slow
 def test_wrong_transcripts_are_scored_as_such() -> None:
     from vibeserve.modalities.speech.reference import load
 
