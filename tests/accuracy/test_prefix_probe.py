@@ -17,6 +17,7 @@ from vibeserve.weights import load_tokenizer
 
 Answer = Callable[[list[int]], list[int]]
 PREFIX_TOKENS = 200
+LOGPROB = -2.0
 
 
 def model_text(ids: Sequence[int], *, num: int = 16) -> list[int]:
@@ -37,6 +38,7 @@ class Reference:
         return [
             {
                 "margins": [0.0 if a == b else 5.0 for a, b in zip(self.text(prompt), served, strict=True)],
+                "logprobs": [LOGPROB] * len(served),
                 "problem": "",
             }
             for prompt, served in pairs
@@ -47,6 +49,7 @@ class Server:
     """Stands where the stock client does; remembers every prompt."""
 
     def __init__(self, tokenizer: Any, answer: Answer, *, num_usage: int = 0) -> None:
+        self.noise_nats: Callable[[list[int]], float] = lambda ids: 0.0
         self.tokenizer = tokenizer
         self.answer = answer
         self.num_usage = num_usage
@@ -62,7 +65,9 @@ class Server:
     def create(self, *, prompt: Any, max_tokens: int, **_: Any) -> Any:
         ids = self.tokenizer.encode(prompt).ids if isinstance(prompt, str) else list(prompt)
         self.prompts.append(ids)
-        choice = SimpleNamespace(model_extra={"token_ids": self.answer(ids)[:max_tokens]})
+        served = self.answer(ids)[:max_tokens]
+        logprobs = SimpleNamespace(token_logprobs=[LOGPROB + self.noise_nats(ids)] * len(served))
+        choice = SimpleNamespace(model_extra={"token_ids": served}, logprobs=logprobs)
         return SimpleNamespace(choices=[choice], usage=SimpleNamespace(prompt_tokens=len(ids) + self.num_usage))
 
 
@@ -125,6 +130,46 @@ def test_a_resumed_prefix_that_was_spoilt_is_refused(session: Any) -> None:
     session.client.answer = spoilt
     with pytest.raises(ProbeFailure, match="at once, resumed"):
         check_shared_prefixes(session)
+
+
+@pytest.mark.parametrize(
+    ("fresh_nats", "resumed_nats", "is_right"),
+    [(0.0, 0.0124, True), (0.0, 0.0127, False), (0.02, 0.079, True), (0.02, 0.081, False)],
+    ids=["below the concern", "above it", "as the noise", "beyond the noise"],
+)
+def test_a_state_that_is_a_little_wrong_is_refused(
+    session: Any, fresh_nats: float, resumed_nats: float, is_right: bool
+) -> None:
+    num = prefix_tokens(session)
+
+    def noise_nats(ids: list[int]) -> float:
+        # a near miss shares all but its last tokens
+        is_known = any(before[: num - 9] == ids[: num - 9] for before in session.client.prompts[:-1])
+        return resumed_nats if is_known else -fresh_nats
+
+    session.client.noise_nats = noise_nats
+    if is_right:
+        check_shared_prefixes(session)
+    else:
+        expected = rf"are {resumed_nats:.4f} nats from .* not they are {fresh_nats:.4f}"
+        with pytest.raises(ProbeFailure, match=expected):
+            check_shared_prefixes(session)
+
+
+def test_log_probabilities_that_were_asked_for_must_come(session: Any) -> None:
+    session.client.create = without_logprobs(session.client.create)
+    with pytest.raises(ProbeFailure, match="0 log-probabilities for 16 ids"):
+        check_shared_prefixes(session)
+
+
+def without_logprobs(create: Callable[..., Any]) -> Callable[..., Any]:
+    def answer(**options: Any) -> Any:
+        assert options["logprobs"] == 1
+        made = create(**options)
+        made.choices[0].logprobs = None
+        return made
+
+    return answer
 
 
 def test_one_wrong_reply_is_not_enough_and_two_are(session: Any) -> None:

@@ -6,11 +6,17 @@ several at once. The prefix ends off every grid, and one prompt leaves it early.
 under the reference that reads the whole prompt. It is also re-scored behind the prefix that a wrong server would have
 taken: where that is no worse, the prompt says nothing, and where no prompt of a kind says anything, the kind is listed
 as not run.
+
+A state that is only a little wrong (a snapshot that went on changing, another sequence's) may leave the tokens of a
+forgetful model as they are. So the log-probabilities of replies behind a prefix that was taken up are held against
+those of replies that had nothing to take up: numerics are the same for both, and what the first are further from the
+reference is the cache's doing.
 """
 
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -42,6 +48,11 @@ NEAR_PLACES = (1, 2, 9)
 MAX_DRAWS = 40
 RESUMED, OTHER, NEAR, SHORTER, TOGETHER = "resumed", "another prefix", "near-miss prefix", "left early", "at once"
 MUST_TELL = (RESUMED, OTHER, NEAR)
+MAX_RATIO = 4.0
+"""of two mean differences of log-probabilities, over 32 values and more. Int8 weights give 0.0210 and 0.0211 nats, f32
+nothing."""
+MIN_SHARE = 0.25
+"""of the declared tolerance; what is less is nobody's concern, whatever its ratio"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +62,14 @@ class Case:
     kind: str
     ids: list[int]
     instead: list[int]
+    is_fresh: bool = False
+    """no prompt before it began as it does"""
+
+
+@dataclass(frozen=True)
+class Served:
+    token_ids: list[int]
+    logprobs: list[float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +90,7 @@ def check_shared_prefixes(session: ProbeSession) -> None:
     with ThreadPoolExecutor(len(at_once)) as pool:
         served += pool.map(lambda case: _reply(session, case), at_once)
     cases = [*in_turn, *at_once]
-    right = reference.score_ids([(case.ids, ids) for case, ids in zip(cases, served, strict=True)])
+    right = reference.score_ids([(case.ids, each.token_ids) for case, each in zip(cases, served, strict=True)])
     problem = next((each["problem"] for each in right if each["problem"]), "")
     expect(not problem, problem)
     wrong = [case.kind for case, each in zip(cases, right, strict=True) if is_off(session, each["margins"])]
@@ -80,11 +99,29 @@ def check_shared_prefixes(session: ProbeSession) -> None:
         f"{len(wrong)} of {len(cases)} replies to prompts that begin alike are not the model's "
         f"({', '.join(sorted(set(wrong)))})",
     )
-    swapped = reference.score_ids([(case.instead, ids) for case, ids in zip(cases, served, strict=True)])
+    _expect_one_numerics(session, cases, served, scores=right)
+    swapped = reference.score_ids([(case.instead, each.token_ids) for case, each in zip(cases, served, strict=True)])
     telling = {case.kind for case, each in zip(cases, swapped, strict=True) if is_off(session, each["margins"])}
     silent = [kind for kind in MUST_TELL if kind not in telling]
     if silent:
         raise ProbeNotRun(f"prompts that begin alike: {', '.join(silent)} (no prefix that was tried changes the text)")
+
+
+def _expect_one_numerics(
+    session: ProbeSession, cases: Sequence[Case], served: Sequence[Served], *, scores: Sequence[dict[str, Any]]
+) -> None:
+    """`MAX_RATIO`, `MIN_SHARE`."""
+    differences: dict[bool, list[float]] = {True: [], False: []}
+    for case, reply, score in zip(cases, served, scores, strict=True):
+        pairs = zip(reply.logprobs, score["logprobs"], strict=True)
+        differences[case.is_fresh] += [abs(ours - theirs) for ours, theirs in pairs]
+    fresh, resumed = statistics.fmean(differences[True]), statistics.fmean(differences[False])
+    most = max(MAX_RATIO * fresh, MIN_SHARE * session.tolerances.logprob_mean_max)
+    expect(
+        resumed <= most,
+        f"log-probabilities behind a prefix that was asked before are {resumed:.4f} nats from the reference in the "
+        f"mean, at most {most:.4f} is allowed: behind one that was not they are {fresh:.4f}",
+    )
 
 
 def prefix_tokens(session: ProbeSession) -> int:
@@ -118,8 +155,8 @@ def _cases_in_turn(session: ProbeSession, parts: Parts) -> list[Case]:
     first, second, unique = parts.first, parts.second, parts.unique
     near = list(_near_misses(session, first, unique[2]))
     cases = [
-        *(Case(kind=RESUMED, ids=first + own, instead=second + own) for own in unique[:3]),
-        Case(kind=OTHER, ids=second + unique[2], instead=first + unique[2]),
+        *(Case(kind=RESUMED, ids=first + own, instead=second + own, is_fresh=own is unique[0]) for own in unique[:3]),
+        Case(kind=OTHER, ids=second + unique[2], instead=first + unique[2], is_fresh=True),
         *(Case(kind=NEAR, ids=prefix + unique[2], instead=first + unique[2]) for prefix in near),
         *(Case(kind=SHORTER, ids=ids, instead=first + ids[-UNIQUE_TOKENS:])
           for ids in _left_early(session, first, unique[3:5])),
@@ -156,11 +193,11 @@ def _left_early(session: ProbeSession, prefix: list[int], unique: Sequence[list[
         yield from [ids for ids in cut if _text(session, ids) is not None][:1]
 
 
-def _reply(session: ProbeSession, case: Case) -> list[int]:
-    """Greedy ids. The prompt is sent as text, as the timed ones are."""
+def _reply(session: ProbeSession, case: Case) -> Served:
+    """Greedy. The prompt is sent as text, as the timed ones are."""
     answer: Any = session.client.with_options(timeout=LONG_TIMEOUT_S).completions.create(
         model=session.model, prompt=_text(session, case.ids) or case.ids, max_tokens=REPLY_TOKENS, temperature=0.0,
-        extra_body={"return_token_ids": True, "ignore_eos": True},
+        logprobs=1, extra_body={"return_token_ids": True, "ignore_eos": True},
     )  # fmt: skip
     ids = list((answer.choices[0].model_extra or {}).get("token_ids") or [])
     expect(len(ids) == REPLY_TOKENS, f"{len(ids)} ids for max_tokens {REPLY_TOKENS}")
@@ -168,7 +205,10 @@ def _reply(session: ProbeSession, case: Case) -> list[int]:
         answer.usage.prompt_tokens == len(case.ids),
         f"usage reports {answer.usage.prompt_tokens} prompt tokens for {len(case.ids)} behind a shared prefix",
     )
-    return ids
+    logprobs = answer.choices[0].logprobs
+    values = list((logprobs.token_logprobs if logprobs is not None else None) or [])
+    expect(len(values) == len(ids) and None not in values, f"{len(values)} log-probabilities for {len(ids)} ids")
+    return Served(ids, values)
 
 
 def _text(session: ProbeSession, ids: Sequence[int]) -> str | None:
