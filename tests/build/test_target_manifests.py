@@ -195,6 +195,14 @@ def test_what_was_not_run_is_listed(run: Any, spec: Spec) -> None:
     )  # fmt: skip
 
 
+def test_a_level_of_one_start_says_what_its_intervals_do_not_hold(run: Any, spec: Spec) -> None:
+    spec.evaluation.loads = "all"
+    spec.budget.level = Level.quick
+    assert not_run(run, Certification(verdict=PASSED)) == (
+        "a second start: what differs between two starts of one server is not in the intervals",
+    )
+
+
 def test_a_full_run_that_left_nothing_out_lists_nothing(run: Any, spec: Spec) -> None:
     spec.budget.level = Level.full
     spec.evaluation.loads = "all"

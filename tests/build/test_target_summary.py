@@ -31,6 +31,7 @@ def test_the_headline_every_baseline_and_every_goal_are_told() -> None:
         "headline    output_throughput at c8: 120 tok/s",
         "            transformers_cb 5.24.0 (competent, same_bytes): 70, ratio 1.714 [1.663, 1.783]",
         "            vllm (competent, any): skipped, not installed",
+        "            one start of each: what differs between two starts is not in the interval",
         "goal        output_throughput at c8 against competent: ratio 1.710: met",
         "artifact    artifacts/sample/0123456789abcdef",
         "next        vibeserve serve artifacts/sample/latest",
@@ -66,6 +67,12 @@ def test_reasons_and_what_is_missing_are_told() -> None:
         "goal        ttft_p99 at c8: too few (p99 needs 662 samples, the slowest not failed), limit 50: missed",
         "refused     baseline/missing_baseline: required baseline 'a' was not measured",
     ]
+
+
+def test_an_interval_of_one_start_says_so() -> None:
+    told = "            one start of each: what differs between two starts is not in the interval"
+    assert told in describe(sample_manifest())
+    assert told not in describe(sample_manifest(level="standard"))
 
 
 def test_a_run_that_measured_nothing_has_no_headline() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -185,8 +186,26 @@ def test_estimated_minutes_follow_the_budget() -> None:
     by_name = {step.name: step for step in plan.steps}
     assert by_name["synthesize"].needs == ("reference", "baselines")
     windows_s, rescored_s = 3 * (2 + 20), 1.2 * 3 * 3 * 20
-    measured_s = 3 * 2 * (15 + windows_s)
-    assert by_name["certify"].minutes == pytest.approx((measured_s + 60 + 45 + rescored_s) / 60, abs=0.1)
+    measured_s, screened_s = 3 * 3 * (15 + windows_s), 15 + 15
+    assert by_name["certify"].minutes == pytest.approx((measured_s + 60 + 120 + screened_s + rescored_s) / 60, abs=0.1)
+
+
+def test_a_budget_without_time_for_all_its_rounds_says_how_many_it_has_and_what_would_do() -> None:
+    def told(*overrides: str) -> list[str]:
+        return [note for note in plan_of(*overrides).notes if "has room for all" in note]
+
+    (small,) = told()
+    found = re.fullmatch(
+        r"budget.wall_s 1800 leaves time for about (\d) of 4 rounds after round 0; "
+        r"budget.wall_s=(\d+) has room for all 4",
+        small,
+    )
+    assert found is not None and int(found[1]) < 4
+    assert told(f"budget.wall_s={found[2]}") == []
+    (all_peers,) = told("baseline=all")
+    assert all_peers.startswith(("budget.wall_s 1800 leaves time for about 0", "no time is left to search"))
+    (none,) = told("budget.wall_s=900")
+    assert none.startswith("no time is left to search: budget.wall_s 900, the other steps take ")
 
 
 def test_declared_numbers_of_a_gpu_are_used_as_they_are() -> None:

@@ -24,6 +24,7 @@ from vibeserve.modalities import bundle_ref
 from vibeserve.modalities.copies import judged_by
 from vibeserve.planning import calibration_of
 from vibeserve.results import goal_results
+from vibeserve.schedules import SCHEDULES
 from vibeserve.spec import ClockKind
 from vibeserve.synthesis import Search
 
@@ -85,6 +86,8 @@ def not_run(run: Run, result: Certification) -> tuple[str, ...]:
         found.append("search decisions on measured time: they came from a fake clock")
     if spec.agents.backend == "replay":
         found.append("the search: its outcomes are those of a recording, and so are the rounds' shares of the gain")
+    if SCHEDULES[spec.budget.level].certify_starts == 1:
+        found.append("a second start: what differs between two starts of one server is not in the intervals")
     if spec.evaluation.window_scale != 1.0:
         found.append(f"windows of the level's length: scaled by {spec.evaluation.window_scale:g}, not quotable")
     return tuple(found)

@@ -30,11 +30,12 @@ from vibeserve.hosts import get_host
 from vibeserve.journal import Journal
 from vibeserve.lease import DeviceLease, Lease, devices_of, own_run
 from vibeserve.plan import Plan, compile_plan, refuse_obstacles
+from vibeserve.plan.notes import time_to_search
 from vibeserve.plan.unmeasured import compile_unmeasured
 from vibeserve.planning import calibration_text
 from vibeserve.progress import Progress
 from vibeserve.skills import target_skills
-from vibeserve.spec import ROLES, Spec, resolve_role
+from vibeserve.spec import ROLES, Level, Spec, resolve_role
 
 
 class Hold(Protocol):
@@ -96,6 +97,8 @@ def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSu
             bandwidth = _journal_start(journal, plan, facts=facts, lease=lease)
             plan = compile_plan(spec, facts=bandwidth.facts(facts), is_asked=is_asked)
             progress.event("plan", f"{plan.target} {plan.plan_id}: about {plan.minutes:.0f} min, level {_level(plan)}")
+            for text in time_to_search(plan.spec, schedule=plan.schedule, steps=plan.steps):
+                progress.event("plan", text)
             run = Run(
                 plan=plan, facts=facts, project=project, progress=progress, journal=journal, lease=lease,
                 started_s=started_s,
@@ -215,6 +218,8 @@ def describe(manifest: Manifest) -> list[str]:
     if headline is not None:
         lines.append(f"headline    {headline.name} at {headline.load}: {headline.candidate:.4g} {headline.unit}")
         lines += [f"            {_against(row)}" for row in headline.baselines]
+        if manifest.level == Level.quick.value and any(row.ci_low is not None for row in headline.baselines):
+            lines.append("            one start of each: what differs between two starts is not in the interval")
     lines += [f"goal        {_goal(goal)}" for goal in manifest.goals]
     lines += [f"spent       {_spent(manifest.usage)}"] if "measuring_share" in manifest.usage else []
     if manifest.selection is not None:

@@ -86,7 +86,7 @@ def compile_plan(
         cost=run_cost(resolved, minutes=minutes, ceilings=ceilings, ratios=ratios),
         obstacles=obstacles,
         next_steps=next_steps(resolved, obstacles),
-        notes=tuple(notes_of(resolved, floors=floors, memory=memory, steps=steps)),
+        notes=tuple(notes_of(resolved, floors=floors, memory=memory, schedule=schedule, steps=steps)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from vibeserve.plan.demand import demand_of
@@ -9,10 +10,14 @@ from vibeserve.plan.floors import Floors
 from vibeserve.plan.goals import DISTURBED_SLACK
 from vibeserve.plan.nouns import MemoryEstimate, PlanStep
 from vibeserve.plan.parallelism import num_devices, num_sharing
+from vibeserve.plan.steps import search_forecast
+from vibeserve.schedules import Schedule
 from vibeserve.spec import Modality, Spec
 
 
-def notes_of(spec: Spec, *, floors: Floors, memory: MemoryEstimate, steps: Sequence[PlanStep]) -> Iterator[str]:
+def notes_of(
+    spec: Spec, *, floors: Floors, memory: MemoryEstimate, schedule: Schedule, steps: Sequence[PlanStep]
+) -> Iterator[str]:
     """Unknown numbers, idle devices and assumptions."""
     if not spec.model.num_parameters:
         yield "model.num_parameters is not declared: weights and every floor are unknown"
@@ -24,9 +29,19 @@ def notes_of(spec: Spec, *, floors: Floors, memory: MemoryEstimate, steps: Seque
     if idle > 0:
         yield f"{idle} of {spec.hardware.count} devices stay idle: no layout of this model uses them all"
     yield from _modality(spec)
-    other_s = 60 * sum(step.minutes for step in steps if step.name != "synthesize")
-    if other_s >= spec.budget.wall_s:
-        yield f"no time is left to search: budget.wall_s {spec.budget.wall_s:g}, the other steps take {other_s:.0f} s"
+    yield from time_to_search(spec, schedule=schedule, steps=steps)
+
+
+def time_to_search(spec: Spec, *, schedule: Schedule, steps: Sequence[PlanStep]) -> Iterator[str]:
+    """A line where the wall time ends the search before its rounds are done."""
+    search = search_forecast(spec, schedule)
+    wall_s, other_s = spec.budget.wall_s, 60 * sum(step.minutes for step in steps if not step.is_search)
+    more = f"budget.wall_s={100 * math.ceil(search.all_rounds_wall_s / 100)} has room for all {spec.budget.rounds}"
+    if other_s >= wall_s:
+        yield f"no time is left to search: budget.wall_s {wall_s:g}, the other steps take {other_s:.0f} s; {more}"
+    elif search.num_rounds < spec.budget.rounds:
+        rounds = f"about {search.num_rounds:.0f} of {spec.budget.rounds} rounds after round 0"
+        yield f"budget.wall_s {wall_s:g} leaves time for {rounds}; {more}"
 
 
 def _roof(spec: Spec, floors: Floors) -> Iterator[str]:

@@ -150,6 +150,10 @@ class PlanStep:
     minutes: float
     """estimate from the schedule"""
 
+    @property
+    def is_search(self) -> bool:
+        return self.name == "synthesize"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
