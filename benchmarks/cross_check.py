@@ -96,6 +96,8 @@ def _scenario(bench: Workbench, server: Server, setting: Setting, prompts: Path,
             "backend": {
                 "kind": "openai_http", "target": server.base_url, "model": bench.model_name(server),
                 "request_format": "/v1/completions",
+                # it names none by itself, and a server then draws at 1
+                "extras": {"body": {"temperature": 0.0}},
             },
             "profile": {
                 "kind": "concurrent", "streams": setting.concurrency, "warmup": phase, "cooldown": phase,
