@@ -226,11 +226,14 @@ def _added(record: Round) -> str:
 
 
 def _activated(record: Round) -> str:
-    """Whether the new path was seen to run; silent where it was."""
+    """Whether the new path was seen to run; silent where it was, and where the round's reason says it."""
     found = record.activation
     if found is None or found.state is ActivationState.SEEN:
         return ""
-    return f" (activation {found.state.value}: {beginning(found.text, max_chars=MAX_ACTIVATION_CHARS)})"
+    told = beginning(found.text, max_chars=MAX_ACTIVATION_CHARS)
+    if record.is_unactivated:
+        return f" (its mechanism is not shown: {told})" if record.outcome is Outcome.ACCEPTED else ""
+    return f" (activation {found.state.value}: {told})"
 
 
 def planning_brief(state: PlanningState) -> dict[str, Any]:
