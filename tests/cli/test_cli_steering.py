@@ -45,9 +45,9 @@ class Project:
         self.library.add("paged-kv", parameters={"block": LIMIT})
         self.make(RUN)
 
-    def make(self, name: str) -> None:
+    def make(self, name: str, **more: Any) -> None:
         with self.journal(name) as journal:
-            journal.append("opened", {"target": name.rpartition("-")[0], "plan_id": name.rpartition("-")[2]})
+            journal.append("opened", {"target": name.rpartition("-")[0], "plan_id": name.rpartition("-")[2], **more})
             offer = offer_of(
                 skills=self.library.skills, scaffold=load_scaffold(self.library.scaffold), facts=facts()
             )  # fmt: skip
@@ -127,6 +127,13 @@ def test_without_an_owner_it_waits_and_says_so(project: Project) -> None:
     ]
     assert project.requests() == [("pause", {}, "person")]
     assert [event.kind for event in project.events()] == ["opened", "steerable"], "the journal is not ours to write"
+
+
+def test_where_the_words_of_its_command_are_kept_the_whole_command_is_named(project: Project) -> None:
+    project.make("small-0123456789abcdef", overrides=["agents=codex", "target.description=a b"])
+    _, out, _ = project.run("steer", "small", "pause")
+    command = "vibeserve +target=small agents=codex 'target.description=a b'"
+    assert out.splitlines()[-1] == f"next: start the same command again (`{command}`)"
 
 
 def test_with_an_owner_it_says_who_carries_it_out_and_when(project: Project) -> None:
