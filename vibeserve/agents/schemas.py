@@ -115,9 +115,6 @@ def parse_output(text: str, *, schema: Mapping[str, Any]) -> tuple[dict[str, Any
     return ({}, problem) if problem else (data, "")
 
 
-DOCUMENT_FAULT = "the JSON document is not valid"
-
-
 def schema_problem(data: Any, *, schema: Mapping[str, Any]) -> str:
     """What of `data` the schema refuses, at which key; empty where it is valid."""
     from jsonschema import Draft202012Validator
@@ -126,7 +123,7 @@ def schema_problem(data: Any, *, schema: Mapping[str, Any]) -> str:
     if not errors:
         return ""
     told = [f"{'.'.join(map(str, error.absolute_path)) or 'document'}: {error.message[:300]}" for error in errors[:5]]
-    return f"{DOCUMENT_FAULT}: " + "; ".join(told)
+    return "the JSON document is not valid: " + "; ".join(told)
 
 
 def _document_in(text: str) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from vibeserve.agents.schemas import DOCUMENT_FAULT, SCHEMAS, schema_problem
+from vibeserve.agents.schemas import SCHEMAS, schema_problem
+from vibeserve.control.wording import value_problem
 from vibeserve.planning.backlog import MAX_TITLE_CHARS, MAX_WHY_CHARS
 from vibeserve.planning.memory import MAX_NOTE_CHARS
 from vibeserve.spec import ROLES
@@ -101,8 +102,9 @@ def shape_problem(command: str, arguments: Mapping[str, Any]) -> str:
 
 def _invalid(command: str, arguments: Mapping[str, Any]) -> str:
     """What a value is not. A proposal is a JSON document; anything else was typed as words."""
-    problem = schema_problem(dict(arguments), schema=SHAPES[command])
-    return problem if command == "propose" else problem.replace(DOCUMENT_FAULT, command)
+    if command == "propose":
+        return schema_problem(dict(arguments), schema=SHAPES[command])
+    return value_problem(command, dict(arguments), schema=SHAPES[command])
 
 
 def _named(arguments: Mapping[str, Any]) -> list[str]:
