@@ -49,7 +49,7 @@ def test_every_command_has_a_right_form() -> None:
         ("budget", {"usd": -1}, "budget usd: -1 is below 0"),
         ("budget", {"attempts": 9}, "budget does not know 'attempts'; valid: rounds, wall_s, tokens, usd"),
         ("backend", {"roles": {"chef": {"backend": "openai"}}}, "backend roles: 'chef' is not valid; valid: planner"),
-        ("backend", {"roles": {"judge": {"backend": "codex", "size": "x"}}}, "roles.judge does not know 'size'; valid: "),
+        ("backend", {"roles": {"judge": {"backend": "codex", "size": "x"}}}, "judge does not know 'size'; valid: "),
         ("backend", {"roles": {"judge": {"backend": "replay"}}}, "'replay' is not valid; valid: playbook, openai"),
         ("backend", {"roles": {"judge": {"model": "m"}}}, "backend roles.judge needs backend"),
         ("backend", {"roles": {}}, "backend roles: names nothing"),

@@ -143,7 +143,8 @@ def test_words_beside_the_code_are_no_change(tmp_path: Path) -> None:
 
 
 def test_new_constants_and_imports_are_reached_by_new_code_alone(tmp_path: Path) -> None:
-    text = "import math\n" + DEAD.replace("LIMIT = 8", "LIMIT = 8\nWIDTH: int = 4\nTABLE = frozenset((1, 2))")
+    constants = "LIMIT = 8\nWIDTH: int = 4\nTABLE = frozenset((1, 2))"
+    text = DEAD.replace("import torch", "import math, torch").replace("LIMIT = 8", constants)
     found = changed(tmp_path, engine_py=text)
     assert found.elsewhere == ()
     assert [str(each) for each in found.functions] == ["runtime/engine.py:packed_step"]

@@ -221,14 +221,15 @@ def _of_class(new: ast.ClassDef, old: ast.ClassDef | None) -> Iterator[str]:
 def _statements(new: Iterable[ast.stmt], old: Iterable[ast.stmt], *, where: str) -> Iterator[str]:
     """Statements that bind a name that was bound before to something else, or that do something at import."""
     old = list(old)
-    known, bound = set(map(ast.dump, old)), {name for node in old for name in _bound(node)}
+    known = set(map(ast.dump, old))
+    bound = {name: what for node in old for name, what in _bound(node).items()}
     present = set()
     for node in new:
         text = ast.dump(node)
         present.add(text)
         if text in known or isinstance(node, Function | ast.ClassDef) or _is_text(node):
             continue
-        rebound = [name for name in _bound(node) if name in bound]
+        rebound = [name for name, what in _bound(node).items() if bound.get(name, what) != what]
         if rebound:
             yield f"{where}{rebound[0]} is something else"
         elif not _is_quiet(node):
@@ -238,17 +239,19 @@ def _statements(new: Iterable[ast.stmt], old: Iterable[ast.stmt], *, where: str)
             yield f"no longer runs at import: {where}line {node.lineno}"
 
 
-def _bound(node: ast.stmt) -> list[str]:
-    """Names that a statement gives a value."""
+def _bound(node: ast.stmt) -> dict[str, str]:
+    """name -> what a statement makes of it: where an import has it from, else the statement itself."""
     if isinstance(node, Function | ast.ClassDef):
-        return [node.name]
+        return {node.name: "defined here"}
     if isinstance(node, ast.Import | ast.ImportFrom):
-        return [alias.asname or alias.name.partition(".")[0] for alias in node.names]
+        origin = f"{'.' * node.level}{node.module}" if isinstance(node, ast.ImportFrom) else ""
+        return {alias.asname or alias.name.partition(".")[0]: f"{origin}:{alias.name}" for alias in node.names}
     if isinstance(node, ast.Assign):
-        return [each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+        names = [each.id for target in node.targets for each in ast.walk(target) if isinstance(each, ast.Name)]
+        return dict.fromkeys(names, ast.dump(node))
     if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-        return [node.target.id]
-    return []
+        return {node.target.id: ast.dump(node)}
+    return {}
 
 
 def _is_quiet(node: ast.stmt) -> bool:
