@@ -126,20 +126,20 @@ def test_a_replay_that_was_killed_goes_on_upon_its_branches(tmp_path: Path) -> N
     assert again.tree.nodes == found.tree.nodes and again.tree.incumbent == found.tree.incumbent
 
 
-def as_version_1(folder: Path) -> None:
-    """The recording as it was before rounds said where they stand."""
+def as_version_1(folder: Path, *, num_rounds: int = 99) -> None:
+    """The first rounds of a recording as they were before they said where they stand."""
     path = folder / "recording.json"
     document = json.loads(path.read_text())
+    document["rounds"] = document["rounds"][:num_rounds]
     for each in document["rounds"]:
         del each["step"], each["is_kept"]
     path.write_text(json.dumps({**document, "schema_version": 1}))
 
 
 def test_a_recording_of_version_1_with_one_line_is_upgraded(recorded: Path, tmp_path: Path) -> None:
-    expected = replayed(recorded, tmp_path / "now")
-    as_version_1(recorded)
+    as_version_1(recorded, num_rounds=2)
     assert read_recording(recorded, target="sample").schema_version == 2
-    assert replayed(recorded, tmp_path / "again") == expected
+    assert replayed(recorded, tmp_path / "again") == "r01a1"
 
 
 def test_a_recording_of_version_1_with_branches_is_refused_with_its_version(tmp_path: Path) -> None:

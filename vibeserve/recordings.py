@@ -152,7 +152,8 @@ def _upgraded(data: Any, *, path: Path) -> Any:
         return data
     if version != 1:
         raise _version_error(path, version, why=f"this version of VibeServe reads {SCHEMA_VERSION}, and 1 upgraded")
-    reasons = [each["record"].get("reason", "") for each in data.get("rounds", ())]
+    rounds = [each for each in data.get("rounds", ()) if isinstance(each, dict)]
+    reasons = [str(each["record"].get("reason", "")) for each in rounds if isinstance(each.get("record"), dict)]
     journal = path.parent.parent / "journal.jsonl"
     has_moves = journal.is_file() and any(event.kind == MOVE for event in read_events(journal))
     if has_moves or any(reason.startswith(BRANCH) for reason in reasons):

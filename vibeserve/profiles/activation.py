@@ -124,7 +124,7 @@ def definitions_of(workspace: Path) -> list[Definition]:
 def _python_names(path: Path) -> Iterator[str]:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return  # a file that no interpreter reads runs nowhere
     pending: list[tuple[str, ast.AST]] = [("", node) for node in tree.body]
     while pending:

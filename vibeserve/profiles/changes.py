@@ -136,7 +136,7 @@ def _note_python(found: _Found, name: str, now: bytes | None, before: bytes | No
             if qualified not in earlier or _plain(node) != _plain(earlier[qualified])
         ]
         around = [f"{name}: {each}" for each in _around(new, old)]
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two of what is nested too deeply
         found.elsewhere.append(name)
         return
     found.functions += changed
