@@ -103,7 +103,7 @@ def test_a_librarys_symbol_that_is_new_is_evidence_enough(tmp_path: Path) -> Non
     ("files", "why"),
     [
         ({"engine_py": ENGINE.replace("LIMIT = 8", "LIMIT = 16")}, "runtime/engine.py: LIMIT is something else"),
-        ({"engine_py": ENGINE + "torch.set_num_threads(2)\n"}, "runtime/engine.py: runs at import: line 18"),
+        ({"engine_py": ENGINE + "torch.set_num_threads(2)\n"}, "runtime/engine.py: runs at import: line 17"),
         ({"engine_py": ENGINE + "torch.backends.on = True\n"}, "runtime/engine.py: torch is something else"),
         ({"engine_py": ENGINE.replace("(Base)", "(Fast)")}, "runtime/engine.py: class Engine is derived otherwise"),
         (
