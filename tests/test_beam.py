@@ -18,7 +18,7 @@ from vibeserve.agents import Implementation
 from vibeserve.agents.playbook import PlaybookImplementer, PlaybookPlanner
 from vibeserve.core.nouns import Proposal, Refusal
 from vibeserve.journal import Journal, read_events
-from vibeserve.policies import search_graph
+from vibeserve.policies import BrokenInvariantError, search_graph
 from vibeserve.spec import Baseline, BaselineClass, Goal, Search, Spec
 from vibeserve.synthesis import Search as Found
 from vibeserve.synthesis import synthesize
@@ -154,6 +154,32 @@ def test_no_assembly_is_tried_twice_on_any_branch(tmp_path: Path) -> None:
     offered = tried(rig.start())
     assert len(offered) == len(set(offered)) == 7, "every set of three cards but the empty one"
     assert rig.told()[-1] == "no card that is left promises a gain"
+
+
+def test_a_state_that_contradicts_itself_ends_the_search_within_a_move(tmp_path: Path) -> None:
+    rig = beam(tmp_path)
+    rig.truth = lambda chosen: 0.95
+
+    def prepare(team: Any) -> None:
+        refs, evaluator = team.store.refs, team.evaluator
+        team.store.refs = lambda run: refs(run) if len(evaluator.compared) < 2 else {}
+
+    with pytest.raises(BrokenInvariantError, match=r"the incumbent's commit [0-9a-f]+ is not in the store"):
+        rig.start(prepare)
+    assert [event["record"]["number"] for event in rig.events("round")] == [0, 1], "the move had more rounds planned"
+    assert len(rig.events("move")[0]["rounds"]) > 1
+
+
+def test_the_state_is_checked_after_the_last_round_too(tmp_path: Path) -> None:
+    rig = beam(tmp_path, rounds=1)
+    rig.truth = lambda chosen: 0.95
+
+    def prepare(team: Any) -> None:
+        refs, evaluator = team.store.refs, team.evaluator
+        team.store.refs = lambda run: refs(run) if len(evaluator.compared) < 2 else {}
+
+    with pytest.raises(BrokenInvariantError, match="is not in the store"):
+        rig.start(prepare)
 
 
 def test_a_new_incumbent_ends_the_move_and_the_rest_is_planned_anew_upon_it(tmp_path: Path) -> None:

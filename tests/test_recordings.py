@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from loop_fakes import LIMIT, Library, LibrarySeed, facts, make_team
+from test_beam import beam, components
 
 from vibeserve.agents.playbook import PlaybookPlanner
 from vibeserve.audit import scan_workspace
 from vibeserve.cli.main import main
+from vibeserve.core.documents import to_data
 from vibeserve.core.nouns import Outcome
 from vibeserve.errors import RefusedError, SpecError
 from vibeserve.journal import Journal
+from vibeserve.policies import search_graph
 from vibeserve.recordings import read_recording, recording_folder, replay, tree_digest, write_recording
 from vibeserve.rounds import Team
+from vibeserve.synthesis import Search as Found
 from vibeserve.synthesis import synthesize
 
 
@@ -67,6 +73,108 @@ def test_a_folder_without_a_recording_is_refused(tmp_path: Path) -> None:
 def test_a_recording_of_another_target_is_refused_with_the_command_that_fits(recorded: Path) -> None:
     with pytest.raises(SpecError, match=r"is a search for 'sample', not for 'other'\nnext: vibeserve \+target=sample"):
         read_recording(recorded, target="other")
+
+
+# -- branches
+
+
+def branched(root: Path) -> tuple[Any, Found, Path]:
+    """A beam search that finds a pair of cards upon a branch that lost, and its recording."""
+    rig = beam(root / "first", rounds=8)
+    found = rig.start()
+    write_recording(
+        root / "recording", entries=found.entries, store=rig.team.store, target="sample", plan_id="0" * 16
+    )
+    return rig, found, root / "recording"
+
+
+def digests(search: Found) -> dict[str, str]:
+    return {name: tree_digest(each.workspace) for name, each in search.checkpoints.items()}
+
+
+def replayed_search(rig: Any, folder: Path, root: Path) -> Found:
+    team = make_team(rig.library, root / "run", spec=rig.spec)
+    with Journal.open(root / "journal.jsonl") as journal:
+        return replay(team, read_recording(folder, target="sample"), folder=folder, journal=journal)
+
+
+def test_a_search_with_branches_is_replayed_as_the_tree_that_it_was(tmp_path: Path) -> None:
+    rig, found, folder = branched(tmp_path)
+    again = replayed_search(rig, folder, tmp_path / "again")
+    assert components(again) == components(found) == ("first", "second")
+    assert again.tree.nodes == found.tree.nodes and again.tree.rounds == found.tree.rounds
+    winner = found.tree.nodes[found.tree.incumbent]
+    assert winner.parent not in ("r00a1", ""), "it stands upon a branch that lost"
+    assert digests(again) == digests(found) and len(digests(again)) > 2
+    offered = [[each.record.candidate for each in one.entries if each.record.candidate] for one in (found, again)]
+    assert [each.commit for each in offered[0]] == [each.commit for each in offered[1]]
+    graphs = [search_graph(to_data(entry) for entry in one.entries) for one in (found, again)]
+    assert graphs[0] == graphs[1] and len(graphs[0].winning) == 3
+
+
+def test_a_replay_that_was_killed_goes_on_upon_its_branches(tmp_path: Path) -> None:
+    rig, found, folder = branched(tmp_path)
+    path = folder / "recording.json"
+    whole = path.read_text()
+    document = json.loads(whole)
+    at = next(n for n, each in enumerate(document["rounds"]) if each["step"] and each["step"]["parent"] != "r00a1")
+    path.write_text(json.dumps({**document, "rounds": document["rounds"][:at]}))
+    replayed_search(rig, folder, tmp_path / "again")
+    path.write_text(whole)
+    shutil.rmtree(tmp_path / "again/run/workspaces")
+    again = replayed_search(rig, folder, tmp_path / "again")
+    assert again.tree.nodes == found.tree.nodes and again.tree.incumbent == found.tree.incumbent
+
+
+def as_version_1(folder: Path, *, num_rounds: int = 99) -> None:
+    """The first rounds of a recording as they were before they said where they stand."""
+    path = folder / "recording.json"
+    document = json.loads(path.read_text())
+    document["rounds"] = document["rounds"][:num_rounds]
+    for each in document["rounds"]:
+        del each["step"], each["is_kept"]
+    path.write_text(json.dumps({**document, "schema_version": 1}))
+
+
+def test_a_recording_of_version_1_with_one_line_is_upgraded(recorded: Path, tmp_path: Path) -> None:
+    as_version_1(recorded, num_rounds=2)
+    assert read_recording(recorded, target="sample").schema_version == 2
+    assert replayed(recorded, tmp_path / "again") == "r01a1"
+
+
+def test_a_recording_of_version_1_with_branches_is_refused_with_its_version(tmp_path: Path) -> None:
+    rig, _, folder = branched(tmp_path)
+    as_version_1(folder)
+    told = "has schema_version 1; which does not say where the rounds of a search with branches started"
+    shutil.copy(rig.journal, tmp_path / "journal.jsonl")  # where an artifact has it
+    with pytest.raises(SpecError, match=told):
+        read_recording(folder, target="sample")
+    (tmp_path / "journal.jsonl").unlink()
+    path = folder / "recording.json"
+    document = json.loads(path.read_text())
+    document["rounds"][2]["record"]["reason"] = "branch: headline: x1.1 over r01a1; about x0.9 of the incumbent"
+    path.write_text(json.dumps(document))
+    with pytest.raises(SpecError, match=told):
+        read_recording(folder, target="sample")
+
+
+def test_a_recording_of_a_later_version_is_refused_with_its_version(recorded: Path) -> None:
+    path = recorded / "recording.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 3}))
+    told = "has schema_version 3; this version of VibeServe reads 2, and 1 upgraded\nnext: "
+    with pytest.raises(SpecError, match=told):
+        read_recording(recorded, target="sample")
+
+
+def test_a_round_that_starts_from_nothing_that_was_kept_is_refused(tmp_path: Path) -> None:
+    _, _, folder = branched(tmp_path)
+    path = folder / "recording.json"
+    document = json.loads(path.read_text())
+    step = next(each["step"] for each in document["rounds"] if each["step"])
+    step["parent"] = "r09a1"
+    path.write_text(json.dumps(document))
+    with pytest.raises(SpecError, match="round 1 starts from r09a1, which no round before it left"):
+        read_recording(folder, target="sample")
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"schema_version": 1, "target": "sample", "plan_id": 3, "rounds": []}'])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from language_rig import PROPOSAL, tiny_plan
-from loop_fakes import WRONG_TOKENS
+from loop_fakes import WRONG_TOKENS, Library
 from profile_samples import profile_sample
 
 from vibeserve.agents import Assembled, PlanningState, briefs
@@ -196,6 +196,15 @@ def test_ideas_of_rounds_that_the_history_tells_are_not_told_twice() -> None:
         scaffold=load_scaffold(data_dir("templates") / "runtime/text"), incumbent=Assembled(), backlog=backlog,
     )  # fmt: skip
     assert briefs.planning_brief(state)["backlog"] == ["b2 abandoned in round 2: once"]
+
+
+def test_at_a_plateau_a_planner_is_told_what_stood_still(tmp_path: Path) -> None:
+    library = Library(tmp_path)
+    library.add("paged-kv")
+    told = briefs.planning_brief(library.state(avoided=("paged-kv", "tuning")))["constraints"]
+    assert told == "the last rounds stood still: nothing that relieves what paged-kv, tuning relieve"
+    told = briefs.planning_brief(library.state(avoided=("fuse it", "x" * 200)))["constraints"]
+    assert told == f"the last rounds stood still: an idea of another kind than these: fuse it; {'x' * 56} ..."
 
 
 def test_nothing_hidden_is_told() -> None:

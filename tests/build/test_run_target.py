@@ -82,12 +82,14 @@ def plan_of(spec: Spec) -> Plan:
 
 
 def test_the_bandwidth_is_measured_once_a_run_with_the_device_held(world: World, spec: Spec, tmp_path: Path) -> None:
-    first, second = (run_target(spec, progress=QuietProgress()) for _ in range(2))
+    words = ["budget.rounds=1", "'search=random'"]
+    first, second = (run_target(spec, progress=QuietProgress(), overrides=words) for _ in range(2))
     assert (world.num_measured, world.num_packaged) == (NUM_READINGS, 1)
     assert world.seen == [(Mode.EXCLUSIVE, "read bandwidth")] * NUM_READINGS
     (journal,) = tmp_path.glob(".vibeserve/runs/*/journal.jsonl")
     opened = [event.data for event in read_events(journal) if event.kind == "opened"]
     assert [(event["bandwidth_gb_s"], event["is_bandwidth_disturbed"]) for event in opened] == [(12.5, False)]
+    assert opened[0]["overrides"] == words, "for `vibeserve status`"
     assert first.manifest == second.manifest
     assert first.artifact == f"artifacts/tiny_cpu/{plan_of(spec).plan_id}"
 

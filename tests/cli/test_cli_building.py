@@ -26,13 +26,19 @@ class Summary:
         return f"built {self.target}"
 
 
+WORDS: list[list[str]] = []
+"""beside the target, of each build"""
+
+
 @pytest.fixture
 def built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Spec]:
     """Specs that reached the build; the build itself is replaced, a target of three rounds ends its budget."""
     specs: list[Spec] = []
+    WORDS.clear()
 
-    def run_target(spec: Spec, *, progress: Progress) -> Summary:
+    def run_target(spec: Spec, *, progress: Progress, overrides: list[str]) -> Summary:
         specs.append(spec)
+        WORDS.append(overrides)
         progress.event("build", "begins")
         if spec.budget.rounds == 3:
             raise BudgetError("out of time")
@@ -61,6 +67,7 @@ def test_a_target_is_composed_and_built(built: list[Spec], run: Run) -> None:
     assert lines[-1] == "built tiny_cpu"
     (spec,) = built
     assert (spec.target.name, spec.budget.rounds, spec.require_goal) == ("tiny_cpu", 1, True)
+    assert WORDS == [["budget.rounds=1", "require_goal=true"]], "as they were typed, the flag as what it stands for"
 
 
 def test_with_json_every_line_is_a_document(built: list[Spec], run: Run) -> None:
@@ -96,7 +103,7 @@ def test_sigterm_ends_a_build_as_an_interrupt_does(
 ) -> None:
     cleaned: list[str] = []
 
-    def run_target(spec: Spec, *, progress: Progress) -> Summary:
+    def run_target(spec: Spec, *, progress: Progress, overrides: list[str]) -> Summary:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             return Summary(target="never")

@@ -45,9 +45,9 @@ class Project:
         self.library.add("paged-kv", parameters={"block": LIMIT})
         self.make(RUN)
 
-    def make(self, name: str) -> None:
+    def make(self, name: str, **more: Any) -> None:
         with self.journal(name) as journal:
-            journal.append("opened", {"target": name.rpartition("-")[0], "plan_id": name.rpartition("-")[2]})
+            journal.append("opened", {"target": name.rpartition("-")[0], "plan_id": name.rpartition("-")[2], **more})
             offer = offer_of(
                 skills=self.library.skills, scaffold=load_scaffold(self.library.scaffold), facts=facts()
             )  # fmt: skip
@@ -129,6 +129,13 @@ def test_without_an_owner_it_waits_and_says_so(project: Project) -> None:
     assert [event.kind for event in project.events()] == ["opened", "steerable"], "the journal is not ours to write"
 
 
+def test_where_the_words_of_its_command_are_kept_the_whole_command_is_named(project: Project) -> None:
+    project.make("small-0123456789abcdef", overrides=["agents=codex", "target.description=a b"])
+    _, out, _ = project.run("steer", "small", "pause")
+    command = "vibeserve +target=small agents=codex 'target.description=a b'"
+    assert out.splitlines()[-1] == f"next: start the same command again (`{command}`)"
+
+
 def test_with_an_owner_it_says_who_carries_it_out_and_when(project: Project) -> None:
     with project.owned():
         _, out, _ = project.run("steer", RUN, "pause")
@@ -166,15 +173,15 @@ def test_a_proposal_comes_from_a_file_or_standard_input(project: Project, source
         (["steer", "budget", "level=quick"], "steer: level: that is a new plan"),
         (["steer", "budget.level=quick"], "steer: budget.level=quick: that is a new plan"),
         (["steer", "budget", "attempts=9"], "budget does not know 'attempts'; valid: rounds, wall_s, tokens, usd"),
-        (["steer", "budget", "rounds=many"], "rounds: 'many' is not of type 'integer'"),
+        (["steer", "budget", "rounds=many"], "budget rounds: expected a whole number, got 'many'"),
         (["steer", "budget", "rounds"], "steer: rounds: is not NAME=VALUE"),
         (["steer", "budget"], "the following arguments are required: NAME=VALUE"),
         (["steer", "constrain"], "it asks for nothing; valid: ban, only, lift"),
         (["steer", "constrain", "--ban", "pagedkv"], "no component 'pagedkv'; did you mean 'paged-kv'?; valid: "),
         (["steer", "pin", "block=99"], "parameter block must be from 1 to 64, got 99"),
         (["steer", "pin", "blok=8"], "nothing that applies here has a parameter 'blok'; did you mean 'block'?"),
-        (["steer", "backend", "chef=openai"], "'chef' is not one of ['planner', 'implementer', 'judge', 'evaluator']"),
-        (["steer", "backend", "judge=replay"], "'replay' is not one of ['playbook', 'openai', 'codex', 'claude'"),
+        (["steer", "backend", "chef=openai"], "'chef' is not valid; valid: planner, implementer, judge, evaluator"),
+        (["steer", "backend", "judge=replay"], "'replay' is not valid; valid: playbook, openai, codex, claude"),
         (["steer", "veto", "current"], f"steer veto: no idea is being tried in {RUN}"),
         (["steer", "propose", "absent.json"], "steer propose: absent.json: No such file or directory"),
         (["steer", "propose", "-"], "steer propose: standard input is not one JSON document"),

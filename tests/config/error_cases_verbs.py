@@ -16,6 +16,7 @@ CASES = (
     Case(id="check all and one", argv=("check", "--all", "tiny_cpu")),
     Case(id="check an absent file", argv=("check", "./absent.yaml")),
     Case(id="check an unknown target", argv=("check", "tiny_cp")),
+    Case(id="plan with a key without its value", argv=("plan", "t", "budget.rounds"), files=body("")),
     Case(id="check a part deeply", argv=("check", "targets/_p.yaml", "--deep"), files=PART),
     Case(id="list something", argv=("list", "tiny_cpu")),
     Case(id="schema unknown", argv=("schema", "targte")),

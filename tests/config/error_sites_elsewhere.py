@@ -22,6 +22,8 @@ ELSEWHERE: dict[str, str] = {
     "recordings.py:read_recording#2": "tests/test_recordings.py",
     "recordings.py:read_recording#3": "tests/test_recordings.py",
     "recordings.py:recording_folder": "tests/test_recordings.py",
+    "recordings.py:_version_error": "tests/test_recordings.py",
+    "recordings.py:_refuse_unknown_parents": "tests/test_recordings.py",
     "agents/team.py:make_planner": "tests/agents/test_random_choice.py",
     "agents/team.py:make_backend": "tests/agents/test_language_team.py",
     "agents/proxy/record.py:read_traffic": "tests/agents/proxy/test_proxy_gate.py",

@@ -177,3 +177,15 @@ def test_a_part_is_checked_by_its_path(broken: Path, capsys: pytest.CaptureFixtu
     capsys.readouterr()
     assert main(["check", "targets/_part.yaml"]) == 2
     assert "  targets/_part.yaml:1:10: budget.round: unknown key 'round'" in capsys.readouterr().out
+
+
+def test_overrides_are_checked_with_the_target(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "some.yaml"
+    path.write_text(GOOD)
+    assert check_file(path, cwd=tmp_path, overrides=["budget.rounds=3", "search=random"]).errors == ()
+    (error,) = check_file(path, cwd=tmp_path, overrides=["budget.round=3"]).errors
+    assert "unknown key under budget 'round'; did you mean 'rounds'?" in error
+    assert main(["check", "tiny_cpu", "budget.rounds=3"]) == 0
+    assert "vibeserve plan tiny_cpu budget.rounds=3" in capsys.readouterr().out.splitlines()[-1]
+    assert main(["check", "search=rndom", "tiny_cpu"]) == 2
+    assert "unknown search 'rndom'" in capsys.readouterr().out

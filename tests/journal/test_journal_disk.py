@@ -112,6 +112,8 @@ def test_a_disk_that_became_read_only_is_named(small_disk: Path) -> None:
     told = cannot_write(path, raised.value)
     assert isinstance(told, StorageError) and str(told) == f"{path} could not be written: Read-only file system"
     assert path.read_bytes() == whole and len(read_events(path)) == 1
+    with pytest.raises(StorageError, match=f"the disk of {small_disk} is read-only\nnext: make it writable"):
+        refuse_full_disk(small_disk)  # before a round, and where something died of it
 
 
 def test_a_round_is_not_begun_on_a_disk_that_has_no_room(small_disk: Path, tmp_path: Path) -> None:

@@ -120,6 +120,15 @@ def test_a_tuning_round_is_given_up_where_all_of_its_settings_were(library: Libr
     assert found(other_words, given_up(tuned, keys=(four, sixteen)), keys=(sixteen, four)) == "b1"
 
 
+def test_a_setting_beside_it_makes_no_other_idea_of_code_that_was_given_up(library: Library) -> None:
+    dodged = replace(SAME_IDEA, components=("base",), parameters={"block": 16})
+    own = keys(library, dodged, "base")
+    assert own and found(dodged, given_up(FUSE), keys=own) == "b1"
+    assert found(replace(dodged, what_changed="the blocks are larger now"), given_up(FUSE), keys=own) == ""
+    assert found(replace(dodged, card="base"), given_up(FUSE), keys=own) == "", "a card's own words are the card's"
+    assert found(replace(OTHERS[1], parameters={"block": 16}), given_up(FUSE), keys=own) == ""
+
+
 def refused(library: Library, each: Proposal, **state: Any) -> list[str]:
     values: dict[str, Any] = {"backlog": Backlog(), "constraints": Constraints(), "incumbent": (), "keys": ()}
     try:

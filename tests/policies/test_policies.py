@@ -111,6 +111,14 @@ def test_at_a_plateau_greedy_tries_another_family_then_another_checkpoint_then_s
     assert move == Stop(why="plateau: 2 rounds in a row without a gain, 2 pivots included")
 
 
+def test_a_planner_without_cards_pivots_away_from_the_titles_that_lost() -> None:
+    lost = [replace(record(number, 0.9), proposal=replace(proposal("fuse"), card="", title=f"fuse {number}"))
+            for number in (1, 2)]  # fmt: skip
+    move = make_policy(Search(patience=2)).next_move(tree_of(*lost), num_rounds_left=9)
+    assert isinstance(move, Move) and move.why == "another family of ideas: r0"
+    assert move.extensions[0].avoided == ("fuse 1", "fuse 2")
+
+
 def test_a_pivot_upon_which_nothing_is_left_gives_way_to_the_next() -> None:
     policy, tree = make_policy(Search(patience=2)), tree_of(record(1, 0.9), record(2, 0.95))
     tree.exhausted.add(("r0", ("card1", "card2")))

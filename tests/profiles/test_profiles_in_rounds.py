@@ -20,6 +20,7 @@ from vibeserve.artifact import package
 from vibeserve.core.documents import from_data, read_document
 from vibeserve.core.nouns import Activation, ActivationState, Outcome, Proposal, Round
 from vibeserve.journal import Journal
+from vibeserve.planning import ItemState, scored, settled
 from vibeserve.profiles import Bottleneck, Profile, Structure, spans_profile
 from vibeserve.synthesis import Entry, Search, restore, synthesize
 
@@ -46,7 +47,7 @@ class Rig:
         self.root, self.planner = root, WatchingPlanner()
         self.library = Library(root / "library")
         self.library.add("fast", seams=("linear",), relieves=["prefill"], expected_factor=5.0)
-        code = "def packed():\n    return 1\n"
+        code = "def packed(rows):\n    return [row.pack() for row in rows]\n"
         (self.library.skills_root / "fast/assets/linear.py").write_text(code)
         self.team: Any = make_team(self.library, root / "run", spec=small_spec(rounds=1, attempts=1))
         self.team.evaluator.profiles = {"r00a1": SEED, "r01a1": ran("runtime/linear.py:packed")}
@@ -80,15 +81,104 @@ def test_the_record_says_whether_the_new_path_was_seen(rig: Rig) -> None:
     assert told == ["activation seen: seen in 398 samples of stacks and 53 of native code: runtime/linear.py"]
 
 
-def test_a_path_that_did_not_run_is_accepted_and_told(rig: Rig) -> None:
-    """Evidence decides nothing: the headline and the gates do."""
+UNSEEN = (
+    "nothing of what it changes was seen in 398 samples, which show whatever takes 0.8% of the time: "
+    "runtime/linear.py:packed"
+)
+
+
+def lucky(rig: Rig, *, then: float) -> None:
+    """The candidate's second comparison gives `then` times the speed of the parent; the first one its five times."""
+    factors = iter([5.0, then])
+    compare = rig.team.evaluator.compare
+
+    def compared(entrants: Any, **more: Any) -> Any:
+        if entrants[0].name == "r01a1":
+            rig.team.clock.declare("r01a1", factor=next(factors))
+        return compare(entrants, **more)
+
+    rig.team.evaluator.compare = compared
+
+
+def test_a_gain_without_its_path_is_refused_where_the_path_off_is_as_fast(rig: Rig) -> None:
     rig.team.evaluator.profiles["r01a1"] = ran("runtime/model.py:forward")
+    lucky(rig, then=1.0)
+    search = rig.search()
+    record, kept = search.entries[1].record, search.entries[1].kept
+    assert (record.outcome, record.is_refused, record.is_unactivated) == (Outcome.REJECTED, False, True)
+    assert record.reason.startswith(f"not activated: {UNSEEN}; beside the path off, measured again: ")
+    assert search.incumbent is not None and search.incumbent.candidate.candidate_id == "r00a1"
+    assert kept is not None and search.tree.nodes["r01a1"].log_gain == pytest.approx(0.0, abs=0.05)
+    assert scored(record) is None, "a path that did not run tests no forecast"
+    assert settled(record)[0] is ItemState.PARKED, "nothing was falsified"
+    assert rig.team.evaluator.compared[-2:] == [("r01a1", "r00a1")] * 2
+    windows = search.entries[1].measurements
+    assert set(windows) == {"r01a1", "r00a1", "r01a1-before-path-off", "r00a1-before-path-off"}
+    assert len(windows["r01a1"]["windows"]) == 2 * len(windows["r01a1-before-path-off"]["windows"])
+    assert all(server.num_stops > 0 for server in rig.team.bench.servers)
+
+
+def test_a_gain_that_is_there_again_beside_the_path_off_is_kept_and_not_credited(rig: Rig) -> None:
+    rig.team.evaluator.profiles["r01a1"] = ran("runtime/model.py:forward")
+    lucky(rig, then=4.0)
     record = rig.search().entries[1].record
-    assert record.outcome is Outcome.ACCEPTED
-    assert record.activation is not None and record.activation.state is ActivationState.NOT_SEEN
-    assert history_brief([record])[-1].endswith(
-        "(activation not seen: not seen in 398 samples of stacks and 53 of native code: runtime/linear.py)"
+    assert (record.outcome, record.is_unactivated) == (Outcome.ACCEPTED, True)
+    assert record.decision is not None and record.decision.headline is not None
+    assert record.decision.headline.ratio == pytest.approx(4.0, rel=0.05), "the first one was chosen for being high"
+    assert record.reason.endswith("; again beside the path off, but nothing of what it changes was seen to run")
+    assert scored(record) is None and settled(record)[0] is ItemState.DONE
+    assert f"(its mechanism is not shown: {UNSEEN[:60]}" in history_brief([record])[-1]
+
+
+def test_a_path_that_is_seen_at_the_second_look_is_as_any_other(rig: Rig) -> None:
+    looks = iter([ran("runtime/model.py:forward"), ran("runtime/linear.py:packed")])
+    seen_now = rig.team.evaluator.profiled
+    rig.team.evaluator.profiled = lambda row, entrant, **more: (
+        replace(row, profile=next(looks)) if entrant.name == "r01a1" else seen_now(row, entrant, **more)
     )
+    record = rig.search().entries[1].record
+    assert (record.outcome, record.is_unactivated) == (Outcome.ACCEPTED, False)
+    assert "path off" not in record.reason and scored(record) is not None
+
+
+@pytest.mark.parametrize("change", [{"is_timed": False, "bottlenecks": ()}, {"num_samples": 60}])
+def test_a_profile_that_cannot_tell_withholds_nothing(rig: Rig, change: dict[str, Any]) -> None:
+    rig.team.evaluator.profiles["r01a1"] = replace(ran("runtime/model.py:forward"), **change)
+    record = rig.search().entries[1].record
+    assert record.outcome is Outcome.ACCEPTED and rig.team.evaluator.compared.count(("r01a1", "r00a1")) == 1
+    assert record.activation is not None and record.activation.state is ActivationState.NOT_SEEN
+    assert "(activation not seen: not seen in " in history_brief([record])[-1]
+
+
+def test_without_time_for_the_path_off_the_measurement_stands_and_is_not_credited(rig: Rig) -> None:
+    rig.team.evaluator.profiles["r01a1"] = ran("runtime/model.py:forward")
+    rig.team.search_left_s = lambda: 0.0
+    record = rig.search().entries[1].record
+    assert (record.outcome, record.is_unactivated) == (Outcome.ACCEPTED, True)
+    assert record.activation is not None and record.activation.text.endswith(
+        "; no time is left for an A/B with the path off, so the measurement stands by itself"
+    )
+    assert scored(record) is None
+
+
+def test_what_was_measured_beside_the_path_off_is_not_measured_again_after_a_kill(rig: Rig) -> None:
+    class Killed(BaseException):
+        pass
+
+    rig.team.evaluator.profiles["r01a1"] = ran("runtime/model.py:forward")
+    lucky(rig, then=4.0)
+
+    def killed(given: Any) -> Any:
+        raise Killed
+
+    rig.team.reviewer.review, review = killed, rig.team.reviewer.review
+    with pytest.raises(Killed):
+        rig.search()
+    num_compared = len(rig.team.evaluator.compared)
+    rig.team.reviewer.review = review
+    record = rig.search().entries[1].record
+    assert (record.outcome, record.is_unactivated) == (Outcome.ACCEPTED, True)
+    assert len(rig.team.evaluator.compared) == num_compared
 
 
 def test_what_is_not_accepted_is_not_profiled(rig: Rig) -> None:

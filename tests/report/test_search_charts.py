@@ -126,6 +126,17 @@ def test_a_forecast_is_judged_by_what_was_measured(data: dict[str, Any], judgeme
     assert found.seen == "queue 40% to 20%, decode.linear 60% to 60%, http 10% to 10%"
 
 
+def test_a_gain_whose_path_was_not_seen_tests_no_forecast() -> None:
+    data = round_data(1, ratio=1.5, forecast=1.5)
+    data["record"]["activation"] = {"state": "not activated", "text": "nothing of it", "seen": [], "unseen": ["f"]}
+    events = [
+        Event(seq=0, time_s=0.0, kind="round", data=round_data(0)), Event(seq=1, time_s=0.0, kind="round", data=data)
+    ]  # fmt: skip
+    history = history_of(sample_manifest(rounds=()), events)
+    assert history.hypotheses[0].judgement == "not activated: nothing of what it changes was seen to run"
+    assert search_charts.forecasts(history.rows) == ""
+
+
 def test_the_forecast_figure_leaves_out_what_tested_nothing() -> None:
     rows, _ = every_outcome()
     assert len(marks(search_charts.forecasts(rows))) == 2

@@ -31,6 +31,7 @@ from vibeserve.progress import QuietProgress
 from vibeserve.status import (
     RunState,
     RunStatus,
+    brief_lines,
     checkpoint_graph,
     page_lines,
     read_status,
@@ -40,6 +41,7 @@ from vibeserve.status import (
 )
 from vibeserve.status.calls import last_lines
 from vibeserve.status.documents import Phase
+from vibeserve.status.text import round_lines
 
 NAME = "tiny_cpu-0123456789abcdef"
 
@@ -112,6 +114,14 @@ def test_what_a_record_holds_too_much_or_too_little_of_is_left_out() -> None:
     assert spent_rows(found) == () and spent_in_all(found, ()).tokens == 0
 
 
+def test_a_round_whose_path_did_not_run_says_so() -> None:
+    data = round_data(1, outcome=Outcome.ACCEPTED, ratio=1.5)
+    data["record"]["activation"] = {"state": "not activated", "text": "", "seen": [], "unseen": []}
+    (row,) = round_rows(events(data))
+    assert (row.activation, row.is_unactivated) == ("not activated", True)
+    assert "accepted, not activated" in round_lines([row])[1]
+
+
 def test_a_record_that_cannot_be_read_is_left_out() -> None:
     wrong = [{"number": 3}, {"record": {"number": "x"}}, {"record": None}]
     assert round_rows([*events(*wrong), Event(seq=9, time_s=0.0, kind="round", data=None)]) == ()
@@ -119,6 +129,24 @@ def test_a_record_that_cannot_be_read_is_left_out() -> None:
 
 
 # -- one run
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"overrides": ["agents=codex", "budget.rounds=2", "target.description=a b"]},
+         ["command: vibeserve +target=tiny_cpu agents=codex budget.rounds=2 'target.description=a b'"]),
+        ({"overrides": []}, ["command: vibeserve +target=tiny_cpu"]),
+        ({"overrides": None}, []), ({}, []),
+    ],
+)  # fmt: skip
+def test_the_words_of_the_command_that_began_it_are_told(runs: Runs, data: dict[str, Any], told: list[str]) -> None:
+    with runs.journal() as journal:
+        journal.append("opened", {"target": "tiny_cpu", "plan_id": "0123456789abcdef", **data})
+    words = data.get("overrides")
+    assert runs.read().overrides == (None if words is None else tuple(words))
+    assert [line for line in runs.lines() if line.startswith("command: ")] == told
+    assert [line.strip() for line in brief_lines(runs.read(), now_s=time.time()) if "command: " in line] == told
 
 
 class Runs:

@@ -29,6 +29,7 @@ MAX_REASON_CHARS, MAX_NEW_REASON_CHARS, NUM_NEW_ROUNDS = 120, 420, 2
 """of a round's reason: the newest are told at length"""
 MAX_REFUSAL_CHARS = 700
 MAX_ANALYSIS_CHARS = 1300
+MAX_AVOIDED, MAX_AVOIDED_CHARS = 4, 60
 MAX_PROFILE_CHARS, MAX_ACTIVATION_CHARS = 760, 160
 NUM_PROFILE_ROWS, NUM_PROFILE_ROWS_SHORT = 5, 3
 """for who plans, and for who writes the code"""
@@ -226,11 +227,14 @@ def _added(record: Round) -> str:
 
 
 def _activated(record: Round) -> str:
-    """Whether the new path was seen to run; silent where it was."""
+    """Whether the new path was seen to run; silent where it was, and where the round's reason says it."""
     found = record.activation
     if found is None or found.state is ActivationState.SEEN:
         return ""
-    return f" (activation {found.state.value}: {beginning(found.text, max_chars=MAX_ACTIVATION_CHARS)})"
+    told = beginning(found.text, max_chars=MAX_ACTIVATION_CHARS)
+    if record.is_unactivated:
+        return f" (its mechanism is not shown: {told})" if record.outcome is Outcome.ACCEPTED else ""
+    return f" (activation {found.state.value}: {told})"
 
 
 def planning_brief(state: PlanningState) -> dict[str, Any]:
@@ -244,8 +248,13 @@ def planning_brief(state: PlanningState) -> dict[str, Any]:
 
 
 def _pivot_lines(state: PlanningState) -> list[str]:
-    cards = ", ".join(state.avoided)
-    return [f"the last rounds stood still: nothing that relieves what {cards} relieve"] if cards else []
+    if not state.avoided:
+        return []
+    cards = {skill.name for skill in state.skills if skill.card is not None}
+    if cards & set(state.avoided):
+        return [f"the last rounds stood still: nothing that relieves what {', '.join(state.avoided)} relieve"]
+    titles = "; ".join(beginning(title, max_chars=MAX_AVOIDED_CHARS) for title in state.avoided[:MAX_AVOIDED])
+    return [f"the last rounds stood still: an idea of another kind than these: {titles}"]
 
 
 def tried_brief(folder: Path | None) -> str:

@@ -59,7 +59,8 @@ class PlanningState:
     elsewhere: Sequence[Proposal] = ()
     """tried, or about to be, upon other checkpoints than this one: not to be proposed again"""
     avoided: tuple[str, ...] = ()
-    """cards of a plateau: what relieves nothing but what these relieve is not to be proposed"""
+    """cards of a plateau: what relieves nothing but what these relieve is not to be proposed; titles, where an agent
+    had the ideas"""
 
     @property
     def round_number(self) -> int:

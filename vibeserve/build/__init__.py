@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vibeserve.build.graph import Step, StepContext, StepOutcome, StepResult, StepState
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 __all__ = ["Step", "StepContext", "StepOutcome", "StepResult", "StepState", "execute", "run_target"]
 
 
-def run_target(spec: Spec, *, progress: Progress) -> RunSummary:
+def run_target(spec: Spec, *, progress: Progress, overrides: Sequence[str] | None = None) -> RunSummary:
     """See `vibeserve.build.target.run_target`; imported when it is called."""
     from vibeserve.build import target
 
-    return target.run_target(spec, progress=progress)
+    return target.run_target(spec, progress=progress, overrides=overrides)

@@ -68,9 +68,14 @@ class RunSummary:
         return "\n".join([*describe(self.manifest), *search, *cost, *ends])
 
 
-def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSummary:
+def run_target(
+    spec: Spec, *, progress: Progress, hold: Hold = own_run, overrides: Sequence[str] | None = None
+) -> RunSummary:
     """Build the artifact of `spec` below the repository's root, else the working directory; a run that was interrupted
     goes on where it was.
+
+    `overrides`: the words beside the target that `spec` was composed of, which the run's record keeps; None where there
+    was no command.
 
     A second process with the same plan is refused (InfraError); with `hold=await_run`, as in a sweep, it waits for the
     first one and reports what that left. Raises RefusedError when the result is not certified (the artifact is written
@@ -94,7 +99,7 @@ def run_target(spec: Spec, *, progress: Progress, hold: Hold = own_run) -> RunSu
     with hold(folder, run=run_id_of(plan), progress=progress):
         with Journal.open(folder / "journal.jsonl") as journal:
             started_s = lease.monotonic()
-            bandwidth = _journal_start(journal, plan, facts=facts, lease=lease)
+            bandwidth = _journal_start(journal, plan, facts=facts, lease=lease, overrides=overrides)
             plan = compile_plan(spec, facts=bandwidth.facts(facts), is_asked=is_asked)
             progress.event("plan", f"{plan.target} {plan.plan_id}: about {plan.minutes:.0f} min, level {_level(plan)}")
             for text in time_to_search(plan.spec, schedule=plan.schedule, steps=plan.steps):
@@ -146,7 +151,9 @@ def is_packaged(plan: Plan, *, project: Path) -> bool:
     return artifact.is_dir() and not verify_bytes(artifact)
 
 
-def _journal_start(journal: Journal, plan: Plan, *, facts: HardwareFacts, lease: Lease) -> Bandwidth:
+def _journal_start(
+    journal: Journal, plan: Plan, *, facts: HardwareFacts, lease: Lease, overrides: Sequence[str] | None
+) -> Bandwidth:
     """Open the run's record, or go on with it; returns the read bandwidth that it holds.
 
     The bandwidth is measured once a run and waits for the device like any measurement.
@@ -160,6 +167,7 @@ def _journal_start(journal: Journal, plan: Plan, *, facts: HardwareFacts, lease:
             "budget": {"rounds": spec.budget.rounds, "wall_s": spec.budget.wall_s},
             "headline": spec.goals[0].metric if spec.goals else "",
             "agents": {role: resolve_role(spec.agents, role).backend for role in ROLES},
+            "overrides": None if overrides is None else list(overrides),
         }  # fmt: skip
         journal.append("opened", {"target": plan.target, "plan_id": plan.plan_id, **reading, **about})
     else:

@@ -12,6 +12,7 @@ from vibeserve.cli.output import write
 from vibeserve.config import compose_spec
 from vibeserve.config.compose import placing
 from vibeserve.config.sweep import ask_hydra, is_question, is_sweep
+from vibeserve.config.targets import words_beside_target
 from vibeserve.config.words import unknown
 from vibeserve.core.documents import to_data
 from vibeserve.core.signals import finishing, terminable
@@ -42,15 +43,15 @@ def main(argv: list[str]) -> int:
         return run_sweep(arguments, is_json=is_json, say=_say)
     spec = compose_spec(arguments)
     with placing(arguments):
-        return _build(spec, is_json=is_json, is_plain="--plain" in argv)
+        return _build(spec, overrides=words_beside_target(arguments), is_json=is_json, is_plain="--plain" in argv)
 
 
-def _build(spec: Spec, *, is_json: bool, is_plain: bool = False) -> int:
+def _build(spec: Spec, *, overrides: list[str], is_json: bool, is_plain: bool = False) -> int:
     """Run the target; text mode prints `str(summary)`, JSON mode the summary as the last line."""
     from vibeserve.build import run_target
 
     with terminable(), finishing(), _progress(is_json=is_json, is_plain=is_plain) as progress:
-        summary = run_target(spec, progress=progress)
+        summary = run_target(spec, progress=progress, overrides=overrides)
     write(json.dumps(to_data(summary)) if is_json else str(summary))
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,13 +19,16 @@ if TYPE_CHECKING:
 def main(argv: list[str]) -> int:
     """Validate target files; exit 2 when one is not valid."""
     parser = VerbParser("check", description="Validate target files, with file:line:column for every fault.")
-    parser.add_argument("target", nargs="*", metavar="NAME|PATH", help="a target's name, or a target file anywhere")
+    about = "a target's name, or a target file anywhere; GROUP=OPTION and KEY=VALUE hold for each of them"
+    parser.add_argument("words", nargs="*", metavar="NAME|PATH [OVERRIDE ...]", help=about)
     parser.add_argument("--all", action="store_true", dest="is_all", help="every target that can be named here")
     parser.add_argument(
         "--deep", action="store_true", dest="is_deep", help="run reference, scaffold and faults too, in minutes"
     )
-    arguments = parser.parse_args(argv)
-    checks = _checks(arguments.target, is_all=arguments.is_all)
+    arguments = parser.parse_intermixed_args(argv)
+    overrides = [word for word in arguments.words if is_override(word)]
+    names = [word for word in arguments.words if not is_override(word)]
+    checks = _checks(names, overrides=overrides, is_all=arguments.is_all)
     parts = [check.name for check in checks if check.is_ok and check.spec is None]
     if arguments.is_deep and parts:
         raise SpecError(f"'{parts[0]}' is a part of targets and no target", hint="vibeserve list")
@@ -40,18 +44,24 @@ def main(argv: list[str]) -> int:
     if arguments.is_json:
         write_json({"schema_version": 1, "targets": documents})
     elif code == 0:
-        _tell_next(checks, is_deep=arguments.is_deep)
+        _tell_next(checks, overrides=overrides, is_deep=arguments.is_deep)
     return code
 
 
-def _tell_next(checks: list[TargetCheck], *, is_deep: bool) -> None:
+def is_override(word: str) -> bool:
+    """As a build takes them: a bare word is a target."""
+    return "=" in word or word.startswith("~")
+
+
+def _tell_next(checks: list[TargetCheck], *, overrides: list[str], is_deep: bool) -> None:
     """What sound targets are checked for; nothing of parts, and of files that have no name here."""
     from vibeserve.config.targets import target_names
 
     named = [check.name for check in checks if check.spec is not None and check.name in target_names()]
     if named:
-        deep = "" if is_deep else f"vibeserve check {named[0]} --deep, or "
-        write(f"next: {deep}vibeserve plan {named[0]}")
+        same = shlex.join([named[0], *overrides])
+        deep = "" if is_deep else f"vibeserve check {same} --deep, or "
+        write(f"next: {deep}vibeserve plan {same}")
 
 
 def _tell(checks: list[TargetCheck]) -> None:
@@ -92,7 +102,7 @@ def _deep(check: TargetCheck, *, is_json: bool) -> DeepCheck:
     return found
 
 
-def _checks(names: list[str], *, is_all: bool) -> list[TargetCheck]:
+def _checks(names: list[str], *, overrides: list[str], is_all: bool) -> list[TargetCheck]:
     from vibeserve.config import check_file, check_target, find_target, list_targets
 
     if bool(names) == is_all:
@@ -102,8 +112,13 @@ def _checks(names: list[str], *, is_all: bool) -> list[TargetCheck]:
             hint="vibeserve check NAME, vibeserve check PATH, or vibeserve check --all",
         )
     if is_all:
-        return [check_target(target) for target in list_targets()]
-    return [check_file(_file_of(name)) if _is_path(name) else check_target(find_target(name)) for name in names]
+        return [check_target(target, overrides=overrides) for target in list_targets()]
+    return [
+        check_file(_file_of(name), overrides=overrides)
+        if _is_path(name)
+        else check_target(find_target(name), overrides=overrides)
+        for name in names
+    ]
 
 
 def _is_path(name: str) -> bool:

@@ -52,7 +52,7 @@ def _parser(action: str) -> VerbParser:
         parser.add_argument("key", metavar="KEY", help="as `list` or `wait` prints it")
     else:
         parser.add_argument("--role", metavar="ROLE[,ROLE]", type=_roles, help="requests to these roles alone")
-    parser.add_argument("--run", default="", metavar="RUN", help="this run alone, as `list` names it, or its target's")
+    parser.add_argument("--run", default="", metavar="RUN", help="this run: its name, its target's, or a beginning")
     parser.add_argument("--mailbox", type=Path, metavar="DIR", help="this folder instead of the project's runs")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="project folder (default: the one around here)")
     if action == "list":
@@ -181,9 +181,9 @@ def _letters(arguments: argparse.Namespace, *, can_be_absent: bool = False) -> l
 
 
 def _chosen(arguments: argparse.Namespace, *, can_be_absent: bool = False) -> list[Mailbox]:
-    mailboxes = _mailboxes(arguments, can_be_absent=can_be_absent)
-    chosen = [mailbox for mailbox in mailboxes if arguments.run in ("", mailbox.run)] or [
-        mailbox for mailbox in mailboxes if mailbox.run.startswith(f"{arguments.run}-")
+    mailboxes, name = _mailboxes(arguments, can_be_absent=can_be_absent), arguments.run.removeprefix("runs/")
+    chosen = [mailbox for mailbox in mailboxes if name in ("", mailbox.run)] or [
+        mailbox for mailbox in mailboxes if mailbox.run.startswith(name)
     ]
     if arguments.run and not chosen and not can_be_absent:
         valid = ", ".join(sorted(mailbox.run for mailbox in mailboxes if mailbox.run)) or "none has a mailbox"

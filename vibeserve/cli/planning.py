@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vibeserve.arguments import VerbParser
+from vibeserve.cli.checking import is_override
 from vibeserve.cli.output import write, write_json, write_table
+from vibeserve.errors import SpecError
 
 if TYPE_CHECKING:
     from vibeserve.plan import Plan
@@ -25,7 +27,8 @@ def main(argv: list[str]) -> int:
     from vibeserve.plan import plan_document
 
     # a bare word is a target's name; everything else is an override, as for a build
-    overrides = [word if "=" in word or word.startswith("~") else f"+target={word}" for word in arguments.words]
+    _refuse_valueless([word for word in arguments.words if not is_override(word)])
+    overrides = [word if is_override(word) else f"+target={word}" for word in arguments.words]
     spec = compose_spec(overrides)
     with placing(overrides):
         plan = _plan(spec)
@@ -46,6 +49,17 @@ def main(argv: list[str]) -> int:
         write("")
         write(f"a run refuses this: {too_short}")
     return 0
+
+
+def _refuse_valueless(bare: list[str]) -> None:
+    """SpecError where one of several bare words is no target: then it is a key whose value was forgotten."""
+    from vibeserve.config.targets import target_names
+
+    known = target_names() if len(bare) > 1 else []
+    others = [word for word in bare if word not in known]
+    if known and others:
+        name = next((word for word in bare if word in known), "NAME")
+        raise SpecError(f"'{others[0]}' lacks its =VALUE", hint=f"vibeserve plan {name} {others[0]}=VALUE")
 
 
 def _why_too_short(plan: Plan) -> str:

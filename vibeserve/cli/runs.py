@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vibeserve.arguments import VerbParser
 from vibeserve.errors import SpecError
@@ -42,8 +43,20 @@ class RunHere:
 
     @property
     def target(self) -> str:
+        return str(self._opened.get("target", "NAME"))
+
+    @property
+    def command(self) -> str:
+        """What goes on with it, to be named in a sentence."""
+        words = self._opened.get("overrides")
+        if not isinstance(words, list):
+            return f"`vibeserve +target={self.target}` and its overrides"
+        return f"`{shlex.join(['vibeserve', f'+target={self.target}', *map(str, words)])}`"
+
+    @property
+    def _opened(self) -> dict[str, Any]:
         opened = next((event.data for event in self.events if event.kind == OPENED), None)
-        return str(opened.get("target", "NAME")) if isinstance(opened, dict) else "NAME"
+        return opened if isinstance(opened, dict) else {}
 
     @property
     def last_round(self) -> int:

@@ -215,7 +215,7 @@ def _submit(run: RunHere, action: str, requested: dict[str, Any], arguments: arg
         write("next: `vibeserve steer list` says what became of it")
     else:
         write("nobody carries the run out now: it waits, and is carried out when the run goes on")
-        write(f"next: start the same command again (`vibeserve +target={run.target}` and its overrides)")
+        write(f"next: start the same command again ({run.command})")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,24 +38,24 @@ class TargetCheck:
         return {"name": self.name, "ok": self.is_ok, "errors": list(self.errors)}
 
 
-def check_target(target: TargetFile, *, cwd: Path | None = None) -> TargetCheck:
-    """Schema, composition and semantics of `target`; every fault is returned, none raised."""
+def check_target(target: TargetFile, *, cwd: Path | None = None, overrides: Sequence[str] = ()) -> TargetCheck:
+    """Schema, composition and semantics of `target` under `overrides`; every fault is returned, none raised."""
     here = (cwd or Path.cwd()).resolve()
     if target.is_part:
         return TargetCheck(name=target.name, errors=tuple(fault_lines(read_chain(target, cwd=here).faults)))
     try:
-        spec = compose_file(target, overrides=[], cwd=here)
+        spec = compose_file(target, overrides=overrides, cwd=here)
     except SpecError as error:
         return TargetCheck(name=target.name, errors=error.problems or (str(error),))
-    problems = tuple(placed_problems(target, list(own_file_problems(spec)), cwd=here))
+    problems = tuple(placed_problems(target, list(own_file_problems(spec)), overrides=overrides, cwd=here))
     return TargetCheck(name=target.name, errors=problems, spec=None if problems else spec)
 
 
-def check_file(path: Path, *, cwd: Path | None = None) -> TargetCheck:
+def check_file(path: Path, *, cwd: Path | None = None, overrides: Sequence[str] = ()) -> TargetCheck:
     """Like `check_target`, for a file that lies anywhere."""
     here = (cwd or Path.cwd()).resolve()
     whole = Path(os.path.normpath(here / path))
     name = whole.parent.name if whole.name == "target.yaml" else whole.stem
     target = TargetFile(name=name, path=whole, origin="file")
     listed = (entry for entry in entries(target.root, origin="file") if entry.path == whole)
-    return check_target(next(listed, target), cwd=here)
+    return check_target(next(listed, target), cwd=here, overrides=overrides)

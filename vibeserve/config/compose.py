@@ -182,7 +182,7 @@ def spec_from_config(config: DictConfig, *, origins: Origins | None = None) -> S
 
 
 def _again(name: str, told: Sequence[str]) -> str:
-    """The command that says whether it is right now; `check` sees what the files say alone."""
+    """The command that says whether it is right now."""
     if any(str(COMMAND_LINE) in line for line in told):
         return f"correct it, then vibeserve plan {name} with the same overrides"
     return f"correct it, then vibeserve check {name}"

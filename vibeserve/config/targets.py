@@ -190,3 +190,8 @@ def _name_of_path(text: str) -> str:
         return ""
     file = path.parent if path.name == "target.yaml" else path
     return file.stem if file.suffix in (".yaml", ".yml") else file.name
+
+
+def words_beside_target(words: Sequence[str]) -> list[str]:
+    """The words of a command without the one that names its target, as they were typed."""
+    return [word for word in words if word.partition("=")[0].lstrip("+~") != "target"]

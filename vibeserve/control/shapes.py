@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from vibeserve.agents.schemas import SCHEMAS, schema_problem
+from vibeserve.control.wording import value_problem
 from vibeserve.planning.backlog import MAX_TITLE_CHARS, MAX_WHY_CHARS
 from vibeserve.planning.memory import MAX_NOTE_CHARS
 from vibeserve.spec import ROLES
@@ -95,8 +96,15 @@ def shape_problem(command: str, arguments: Mapping[str, Any]) -> str:
     if fixed:
         return f"{', '.join(fixed)}: {NEW_PLAN}"
     problem = _too_long(command, arguments) or _unknown(command, arguments)
-    problem = problem or schema_problem(dict(arguments), schema=SHAPES[command])
+    problem = problem or _invalid(command, arguments)
     return problem or _empty(command, arguments) or _incomplete(command, arguments)
+
+
+def _invalid(command: str, arguments: Mapping[str, Any]) -> str:
+    """What a value is not. A proposal is a JSON document; anything else was typed as words."""
+    if command == "propose":
+        return schema_problem(dict(arguments), schema=SHAPES[command])
+    return value_problem(command, dict(arguments), schema=SHAPES[command])
 
 
 def _named(arguments: Mapping[str, Any]) -> list[str]:

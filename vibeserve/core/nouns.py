@@ -249,12 +249,14 @@ class ActivationState(Enum):
     SEEN = "seen"
     NOT_SEEN = "not seen"
     NOT_CHECKABLE = "not checkable"
+    NOT_ACTIVATED = "not activated"
+    """nothing of all that the proposal changed was seen: the round is not credited to its mechanism"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Activation:
-    """Whether the framework's profiler saw the new path run, by the names in `Proposal.activation_evidence`. It decides
-    nothing: planner and reader are told."""
+    """Whether the framework's profiler saw the new path run: first by the names in `Proposal.activation_evidence`, then
+    by everything that the proposal changed."""
 
     state: ActivationState
     text: str
@@ -301,7 +303,12 @@ class Round:
     remark: str = ""
     """what the judge's agent said of a candidate that it let pass"""
     activation: Activation | None = None
-    """of an accepted candidate; None where nothing was profiled"""
+    """of a candidate that its windows would accept; None where nothing was profiled"""
+
+    @property
+    def is_unactivated(self) -> bool:
+        """Nothing of what its proposal changed was seen to run: whatever was measured tests no hypothesis."""
+        return self.activation is not None and self.activation.state is ActivationState.NOT_ACTIVATED
 
     @property
     def is_refused(self) -> bool:

@@ -29,8 +29,14 @@ def cannot_write(path: Path, error: OSError, *, what: str = "", needed_bytes: in
 
 
 def refuse_full_disk(folder: Path) -> None:
-    """StorageError where the disk of `folder` has no room for a round: what would die of that says nothing."""
+    """StorageError where the disk of `folder` has no room for a round, or has become read-only: what would die of that
+    says nothing."""
     found = os.statvfs(folder)
+    if found.f_flag & os.ST_RDONLY:
+        raise StorageError(
+            f"the disk of {folder} is read-only\n"
+            "next: make it writable and start the same command again; what is finished is kept"
+        )
     free_mib = found.f_bavail * found.f_frsize / 2**20
     if free_mib < MIN_FREE_MIB:
         raise StorageError(

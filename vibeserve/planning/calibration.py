@@ -19,10 +19,10 @@ def scored(record: Round) -> ScoredForecast | None:
     """The forecast of a round beside its paired headline ratio.
 
     None where nothing was forecast (a factor of 1), nothing was measured, or a gate refused the candidate: the speed of
-    wrong output tests no hypothesis.
+    wrong output tests no hypothesis. Nor does a round in which nothing of what was proposed was seen to run.
     """
     headline = record.decision.headline if record.decision is not None else None
-    if record.proposal is None or headline is None or record.is_refused:
+    if record.proposal is None or headline is None or record.is_refused or record.is_unactivated:
         return None
     forecast = record.proposal.forecast_ratio
     if forecast == 1.0 or min(forecast, headline.ratio) <= 0:

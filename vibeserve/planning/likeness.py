@@ -6,7 +6,7 @@ Two rules, by what a proposal is:
   filled in. Of several settings that are halved, all have to be known.
 - It is code to be written: alike are the words. Title and mechanism become sets of lower-case words, endings and small
   words left out; the likeness is the mean of both Jaccard indices (1 where either text is the same), alike from
-  `MIN_LIKENESS` on.
+  `MIN_LIKENESS` on. So are those of a proposal without a card that assembles something else as well.
 """
 
 from __future__ import annotations
@@ -108,9 +108,15 @@ def alike(proposal: Proposal, *, keys: Sequence[str], items: Iterable[Item]) -> 
 
 def like_abandoned(proposal: Proposal, *, keys: Sequence[str], backlog: Backlog) -> Item | None:
     """The abandoned idea that the proposal repeats without saying what changed; None where it may be tried."""
-    same = alike(proposal, keys=keys, items=backlog.of(ItemState.ABANDONED))
+    abandoned = backlog.of(ItemState.ABANDONED)
+    same = alike(proposal, keys=keys, items=abandoned)
     known = {key for item in same for key in item.last.keys}
-    if not same or not set(keys) <= known:
+    if not set(keys) <= known:
+        same = []
+    if keys and not proposal.card:
+        # code that was given up is no other idea for a setting that comes with it
+        same = [*same, *alike(proposal, keys=(), items=abandoned)]
+    if not same:
         return None
     said = words_of(proposal.what_changed)
     is_new = len(said) >= MIN_CHANGED_WORDS and all(said != words_of(item.last.what_changed) for item in same)

@@ -16,7 +16,8 @@ def settled(record: Round) -> tuple[ItemState, str]:
     """The state that the round's item has now, and why.
 
     Accepted is done; refused by a gate in its last attempt is parked or, by `UNSUITABLE`, abandoned; measured and not
-    better is abandoned, because its falsification came true; what the machine spoilt is open again.
+    better is abandoned, because its falsification came true; what the machine spoilt is open again. Where its changed
+    code did not run, nothing was falsified: the idea is parked.
     """
     if record.outcome is Outcome.ACCEPTED:
         return ItemState.DONE, record.reason
@@ -26,6 +27,8 @@ def settled(record: Round) -> tuple[ItemState, str]:
     if record.is_refused:
         state = ItemState.ABANDONED if any(map(_is_unsuitable, refusals)) else ItemState.PARKED
         return state, record.reason
+    if record.is_unactivated:
+        return ItemState.PARKED, record.reason
     return ItemState.ABANDONED, f"measured: {record.reason}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vibeserve.policies.nouns import Extension, Move, Stop
-from vibeserve.policies.tree import SearchTree, cards_of
+from vibeserve.policies.tree import SearchTree, ideas_of
 
 FAMILY, CHECKPOINT = "another family of ideas", "another checkpoint"
 
@@ -38,8 +38,8 @@ class GreedyPolicy:
     def _pivoted(self, tree: SearchTree) -> Move | None:
         """The pivot that is under way, or the next one; None where none is left."""
         lost = tree.without_gain()
-        cards = cards_of(lost[: self._patience])
-        options = [(FAMILY, tree.incumbent, cards)] if cards else []
+        ideas = ideas_of(lost[: self._patience])
+        options = [(FAMILY, tree.incumbent, ideas)] if ideas else []
         options += [(CHECKPOINT, node.id, ()) for node in tree.within_reach()[1:2] if lost]
         for kind, parent, avoided in options[: self._pivots]:
             used = sum(pivot.startswith(kind) for pivot in tree.pivots)

@@ -16,7 +16,8 @@ class Extension:
     """candidate id"""
     num_proposals: int = 1
     avoided: tuple[str, ...] = ()
-    """cards whose family of ideas is not to be proposed: those that relieve nothing but what these relieve"""
+    """cards whose family of ideas is not to be proposed: those that relieve nothing but what these relieve; or titles,
+    where an agent has the ideas"""
 
 
 @dataclass(frozen=True, kw_only=True)

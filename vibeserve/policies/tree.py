@@ -55,6 +55,8 @@ class Tried:
     parent: str
     outcome: Outcome
     card: str
+    title: str = ""
+    """of the proposal"""
     is_better: bool = False
     """than its parent, by the lower end of the interval"""
 
@@ -83,7 +85,8 @@ class SearchTree:
         self.rounds.append(
             Tried(
                 number=record.number, move=0 if record.outcome is Outcome.BASELINE else move, parent=parent, card=card,
-                outcome=record.outcome, is_better=interval is not None and interval.ci_low > 1,
+                title=record.proposal.title if record.proposal is not None else "", outcome=record.outcome,
+                is_better=interval is not None and interval.ci_low > 1,
             )
         )  # fmt: skip
         gain = self._gain(record, parent=parent, interval=interval, headline=headline)
@@ -169,6 +172,6 @@ class SearchTree:
         return count
 
 
-def cards_of(rounds: Sequence[Tried]) -> tuple[str, ...]:
-    """Names of the cards that rounds tried, in order, each once."""
-    return tuple(dict.fromkeys(each.card for each in rounds if each.card))
+def ideas_of(rounds: Sequence[Tried]) -> tuple[str, ...]:
+    """What rounds tried, in order, each once: the names of their cards, or titles where nobody works from cards."""
+    return tuple(dict.fromkeys(each.card or each.title for each in rounds if each.card or each.title))

@@ -1,5 +1,6 @@
 """Where a server's time goes and what of it ran, as the framework sees it from outside (`docs/profiles.md`)."""
 
+from vibeserve.profiles.activated import MIN_LOOKS, is_telling, judged_activation
 from vibeserve.profiles.activation import changed_files, check_activation
 from vibeserve.profiles.building import UNITS, Evidence, build_profile, spans_profile
 from vibeserve.profiles.documents import Bottleneck, Frame, NativeSymbol, Observed, Profile, Structure, ThreadFact
@@ -15,6 +16,7 @@ from vibeserve.profiles.tools import Profiler, Recording, Target
 __all__ = [
     "COLUMNS",
     "MAX_EFFECT",
+    "MIN_LOOKS",
     "UNITS",
     "Bottleneck",
     "Evidence",
@@ -35,7 +37,9 @@ __all__ = [
     "changed_files",
     "check_activation",
     "floors_of",
+    "is_telling",
     "is_within",
+    "judged_activation",
     "mapped_libraries",
     "observe",
     "order_of_slices",

@@ -65,8 +65,8 @@ def check_activation(
 
 
 def _compared(named: Sequence[Definition], profile: Profile) -> Activation:
-    seen = tuple(_told(each) for each in named if _was_seen(each, profile.structure))
-    unseen = tuple(_told(each) for each in named if not _was_seen(each, profile.structure))
+    seen = tuple(_told(each) for each in named if was_seen(each, profile.structure))
+    unseen = tuple(_told(each) for each in named if not was_seen(each, profile.structure))
     state = ActivationState.SEEN if seen else ActivationState.NOT_SEEN
     where = f"in {profile.num_samples} samples of stacks and {profile.num_native_samples} of native code"
     parts = [f"seen {where}: {', '.join(seen)}"] if seen else []
@@ -124,7 +124,7 @@ def definitions_of(workspace: Path) -> list[Definition]:
 def _python_names(path: Path) -> Iterator[str]:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8", errors="replace"))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return  # a file that no interpreter reads runs nowhere
     pending: list[tuple[str, ast.AST]] = [("", node) for node in tree.body]
     while pending:
@@ -139,10 +139,10 @@ def _python_names(path: Path) -> Iterator[str]:
 def _is_new(definition: Definition, *, changed: Collection[str], before: Profile | None) -> bool:
     if definition.file:
         return definition.file in changed
-    return before is None or not _was_seen(definition, before.structure)
+    return before is None or not was_seen(definition, before.structure)
 
 
-def _was_seen(definition: Definition, structure: Structure) -> bool:
+def was_seen(definition: Definition, structure: Structure) -> bool:
     if definition.is_native:
         return any(_in_symbol(definition.name, symbol.name) for symbol in structure.symbols)
     ran = [text.partition(":")[2] for text in structure.functions if text.partition(":")[0] == definition.file]

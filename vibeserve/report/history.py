@@ -103,6 +103,7 @@ def _row(entry: RoundEntry) -> RoundRow:
         title=proposal.title if proposal else "", card=proposal.card if proposal else "",
         hypothesis=proposal.hypothesis if proposal else "", spans=dict(entry.spans), seconds=entry.seconds,
         evidence=proposal.activation_evidence if proposal else "",
+        activation=entry.activation.state.value if entry.activation else "",
         falsification=proposal.falsification if proposal else "",
         forecast_ratio=proposal.forecast_ratio if proposal else None,
         ratio=headline.ratio if headline else None, ci_low=headline.ci_low if headline else None,
@@ -125,6 +126,8 @@ def _judgement(row: RoundRow) -> str:
         return "not tested: a gate refused it"
     if row.ratio is None or row.ci_low is None or row.ci_high is None:
         return f"not tested: {row.outcome.replace('_', ' ')}"
+    if row.is_unactivated:
+        return "not activated: nothing of what it changes was seen to run"
     if not row.forecast_ratio or row.forecast_ratio == 1.0:
         return "nothing was forecast"
     if row.ci_low <= row.forecast_ratio <= row.ci_high:

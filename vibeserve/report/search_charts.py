@@ -77,10 +77,11 @@ def graph(rows: Sequence[RoundRow], nodes: Sequence[Node]) -> str:
 
 def forecasts(rows: Sequence[RoundRow]) -> str:
     """Measured ratio over forecast ratio, a dot a tested hypothesis; on the diagonal the forecast was right."""
+    tested = [row for row in rows if not row.refusals and not row.is_unactivated]
     points = [
         (row, row.forecast_ratio, row.ratio)
-        for row in rows
-        if row.forecast_ratio and row.ratio and row.forecast_ratio != 1.0 and not row.refusals
+        for row in tested
+        if row.forecast_ratio and row.ratio and row.forecast_ratio != 1.0
     ]
     if not points:
         return ""

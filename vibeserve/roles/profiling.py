@@ -70,7 +70,8 @@ class Profiling:
         """The profile of a paused server, which is left paused. None where the spec asks for none.
 
         `spans`: its own word of its windows. `reply_s`: how long a reply took in them. Raises nothing for what a tool
-        or the server does: a profile decides nothing, so what is missing is a note in it.
+        or the server does: what is missing is a note in it, and then it holds nothing against
+        the candidate.
         """
         evaluation = self.bench.plan.spec.evaluation
         if evaluation.profile is ProfileKind.off or evaluation.clock is ClockKind.fake:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from vibeserve.core.documents import digest_of, digest_tree, read_document, write_document
-from vibeserve.core.nouns import Decision, RatioInterval, Verdict
+from vibeserve.core.nouns import Activation, Decision, RatioInterval, Verdict
 from vibeserve.roles.evaluator import Series
 from vibeserve.rounds.nouns import Checkpoint, Team
 
@@ -27,6 +27,8 @@ class Measured:
     series: dict[str, Series] = field(default_factory=dict)
     """of every comparison that was made"""
     against_parent: RatioInterval | None = None
+    activation: Activation | None = None
+    """of what the windows would accept, where it was profiled"""
 
 
 def measurement_key(offered: Checkpoint, *, opponents: tuple[str, ...]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from vibeserve.agents import Review
 from vibeserve.benchmark import AGAIN_FACTOR, Guard, decide, is_undecided, noise_floor, self_log_ratios
-from vibeserve.core.nouns import Decision, Outcome, Round, Verdict
+from vibeserve.core.nouns import Activation, ActivationState, Decision, Outcome, Round, Verdict
 from vibeserve.errors import InfraError, RefusedError
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.roles.judge import Screening
@@ -62,16 +62,17 @@ def judge_and_measure(team: Team, offered: Checkpoint, *, record: Round, ground:
     if screening.server is None:
         return refused_result(record, screening)
     measured = _measured(
-        team, offered, screening.server, screening=screening, name=name, ground=ground, number=record.number, key=key
+        team, offered, screening.server, screening=screening, name=name, ground=ground, record=record, key=key
     )
     keep_measured(team, name, measured)
     return _concluded(team, offered, measured, record=record, ground=ground)
 
 
 def _measured(
-    team: Team, offered: Checkpoint, server: Server, *, screening: Screening, name: str, ground: Ground, number: int,
+    team: Team, offered: Checkpoint, server: Server, *, screening: Screening, name: str, ground: Ground, record: Round,
     key: str,
 ) -> Measured:  # fmt: skip
+    started_s, number = team.monotonic(), record.number
     duel = _decided_duel(
         team, offered, server, screening=screening, opponent=ground.parent, name=name, ground=ground, number=number
     )
@@ -87,10 +88,80 @@ def _measured(
             decision, series = duel.decision, beside_parent | duel.series
         else:
             decision = _left_on_branch(duel, ground=ground)
-    return Measured(
+    measured = Measured(
         key=key, ours=duel.ours, theirs=duel.theirs, verdict=duel.verdict, decision=decision, series=series,
         is_beside_incumbent=duel.opponent == ground.incumbent, against_parent=against_parent,
     )  # fmt: skip
+    if not (duel.verdict.passed and decision.accepted):
+        return measured
+    return _activated(
+        team, offered, measured, screening=screening, name=name, ground=ground, record=record,
+        took_s=team.monotonic() - started_s,
+    )  # fmt: skip
+
+
+def _activated(
+    team: Team, offered: Checkpoint, measured: Measured, *, screening: Screening, name: str, ground: Ground,
+    record: Round, took_s: float,
+) -> Measured:  # fmt: skip
+    """With what its profile says of the new path. Where nothing of what the proposal changes was seen to run, the gain
+    may be chance: it is asked of an A/B, as far as there is time for one."""
+    assert record.proposal is not None
+    found = activation_of(team, record.proposal, measured.ours.profile, offered=offered, incumbent=ground.parent)
+    measured = replace(measured, activation=found)
+    if found is None or found.state is not ActivationState.NOT_ACTIVATED:
+        return measured
+    if team.search_left_s() <= AGAIN_FACTOR * took_s:
+        text = f"{found.text}; no time is left for an A/B with the path off, so the measurement stands by itself"
+        return replace(measured, activation=replace(found, text=text))
+    team.progress.event(
+        f"round {record.number}", f"not activated, measured once more beside the path off: {found.text}"
+    )
+    return _beside_path_off(
+        team, offered, measured, found, screening=screening, name=name, ground=ground, record=record
+    )
+
+
+def _beside_path_off(
+    team: Team, offered: Checkpoint, measured: Measured, first: Activation, *, screening: Screening, name: str,
+    ground: Ground, record: Round,
+) -> Measured:  # fmt: skip
+    """The parent is the path switched off: both are started afresh and measured twice as long, and that comparison
+    decides alone."""
+    assert record.proposal is not None
+    again = _duel(
+        team, offered, team.bench.serve(offered.workspace, name=name), screening=screening, opponent=ground.parent,
+        name=name, ground=ground, num_pairs=AGAIN_FACTOR * team.bench.plan.schedule.search_pairs, is_path_off=True,
+    )  # fmt: skip
+    profile = again.ours.profile
+    found = activation_of(team, record.proposal, profile, offered=offered, incumbent=ground.parent) or first
+    decision = _path_off_decision(again.decision, measured.decision, found, ground=ground)
+    series = {f"{each}-before-path-off": row for each, row in measured.series.items()} | again.series
+    if ground.is_branch:
+        if again.verdict.passed and decision.accepted:
+            # it stands beside the incumbent as it was measured there; what is new is its gain over the parent
+            return replace(
+                measured, decision=decision, series=series, activation=found, against_parent=again.decision.headline
+            )
+        measured = replace(measured, against_parent=again.decision.headline)
+    return replace(
+        measured, ours=again.ours, theirs=again.theirs, verdict=again.verdict, decision=decision, series=series,
+        is_beside_incumbent=not ground.is_branch, activation=found,
+    )  # fmt: skip
+
+
+def _path_off_decision(again: Decision, before: Decision, found: Activation, *, ground: Ground) -> Decision:
+    """What the A/B says. On a branch its ratio is over the parent, which is none over the incumbent."""
+    is_unseen = found.state is ActivationState.NOT_ACTIVATED
+    told = again.reason.removeprefix("headline: ")
+    if again.accepted:
+        reason = before.reason if ground.is_branch else again.reason
+        shown = f"again beside the path off: {told}" if ground.is_branch else "again beside the path off"
+        credit = f"{reason}; {shown}, but nothing of what it changes was seen to run" if is_unseen else reason
+        return replace(before if ground.is_branch else again, reason=credit)
+    why = f"not activated: {found.text}; " if is_unseen else ""
+    reason = f"{why}beside the path off, measured again: {told}"
+    return replace(again, accepted=False, reason=reason, headline=None if ground.is_branch else again.headline)
 
 
 def refused_result(record: Round, screening: Screening) -> RoundResult:
@@ -145,7 +216,7 @@ def _decided_duel(
 
 def _duel(
     team: Team, offered: Checkpoint, server: Server, *, screening: Screening, opponent: Checkpoint, name: str,
-    ground: Ground, num_pairs: int = 0,
+    ground: Ground, num_pairs: int = 0, is_path_off: bool = False,
 ) -> _Duel:  # fmt: skip
     plan = team.bench.plan
     seed = secrets.randbits(31)  # drawn after the candidate is frozen
@@ -160,7 +231,7 @@ def _duel(
         )  # fmt: skip
 
     def is_worth_a_profile(series: dict[str, Series]) -> bool:
-        return opponent == ground.incumbent and decided(series).accepted
+        return (opponent == ground.incumbent or is_path_off) and decided(series).accepted
 
     series = _measure(
         team, server, opponent=opponent, offered=offered, seed=seed, is_worth_a_profile=is_worth_a_profile,
@@ -195,7 +266,7 @@ def _concluded(
     side = "incumbent" if measured.is_beside_incumbent else "parent"
     ours, verdict, decision = measured.ours, measured.verdict, measured.decision
     record = replace(
-        record, decision=decision, spans=ours.spans,
+        record, decision=decision, spans=ours.spans, activation=measured.activation,
         metrics={"candidate": ours.medians(), side: measured.theirs.medians()},
     )  # fmt: skip
     remark = ""
@@ -206,9 +277,7 @@ def _concluded(
     result = RoundResult(record=record, series=measured.series, against_parent=measured.against_parent)
     if record.outcome is not Outcome.ACCEPTED:
         return replace(result, kept=None if record.is_refused else checkpoint)
-    assert record.proposal is not None
-    activation = activation_of(team, record.proposal, ours.profile, offered=offered, incumbent=ground.parent)
-    return replace(result, record=replace(record, activation=activation), checkpoint=checkpoint)
+    return replace(result, checkpoint=checkpoint)
 
 
 def _reviewed(

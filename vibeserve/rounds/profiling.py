@@ -6,7 +6,7 @@ import secrets
 from dataclasses import replace
 
 from vibeserve.core.nouns import Activation, Proposal
-from vibeserve.profiles import Profile, changed_files, check_activation
+from vibeserve.profiles import Profile, changed_files, check_activation, judged_activation
 from vibeserve.roles.evaluator import Entrant, Series
 from vibeserve.rounds.nouns import Checkpoint, Team
 from vibeserve.rounds.offering import patch_of
@@ -29,13 +29,15 @@ def with_profile(team: Team, series: dict[str, Series], server: Server, *, offer
 def activation_of(
     team: Team, proposal: Proposal, profile: Profile | None, *, offered: Checkpoint, incumbent: Checkpoint
 ) -> Activation | None:
-    """Whether the profiler saw what the proposal names as evidence; None where nothing was profiled."""
+    """Whether the profiler saw what the proposal names as evidence, or else anything of what it changes; None where
+    nothing was profiled."""
     if profile is None:
         return None
     found = check_activation(
         proposal.activation_evidence, profile=profile, workspace=offered.workspace, before=incumbent.profile,
         changed=changed_files(patch_of(team, offered.candidate, incumbent)),
     )  # fmt: skip
+    found = judged_activation(found, profile=profile, workspace=offered.workspace, parent=incumbent.workspace)
     team.progress.event("profile", f"activation {found.state.value}: {found.text}")
     return found
 

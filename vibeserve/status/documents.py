@@ -131,6 +131,8 @@ class RunStatus:
     """the process that carries it out; in state dead the one that did"""
     target: str = ""
     plan_id: str = ""
+    overrides: tuple[str, ...] | None = None
+    """words beside the target of the command that began it, as they were typed; None where that is not known"""
     headline: str = ""
     """metric that the search decides on; empty where the journal does not tell"""
     steps: tuple[StepRow, ...] = ()

@@ -90,7 +90,8 @@ def _status(run: str, folder: Path, events: Sequence[Event]) -> RunStatus:
     return RunStatus(
         run=run, num_events=len(events), last_kind=last.kind, last_at_s=last.time_s, last_data=last.data, state=state,
         owner=owner or (last_owner(folder) if state is RunState.DEAD else None), target=str(opened.get("target", "")),
-        plan_id=str(opened.get("plan_id", "")), headline=str(opened.get("headline", "")), steps=steps,
+        plan_id=str(opened.get("plan_id", "")), overrides=_overrides(opened),
+        headline=str(opened.get("headline", "")), steps=steps,
         step=_step(steps, state=state), rounds=rows, call=call,
         phase=_phase(events, steps=steps, rows=rows, call=call, leases=leases, is_owned=owner is not None),
         incumbent=_standing(rows, winner=winner, certified=certified), backlog=_backlog(events),
@@ -98,6 +99,11 @@ def _status(run: str, folder: Path, events: Sequence[Event]) -> RunStatus:
         eta=_eta(events, rows, steering, state=state, certified=certified),
         waits=tuple(_waits(folder, steering, leases=leases)), holds=tuple(held_lines(steering)),
     )  # fmt: skip
+
+
+def _overrides(opened: Mapping[str, Any]) -> tuple[str, ...] | None:
+    words = opened.get("overrides")
+    return tuple(map(str, words)) if isinstance(words, list) else None
 
 
 def _backends(opened: Mapping[str, Any], steering: SteeringState) -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from vibeserve.core.nouns import ActivationState
 from vibeserve.journal import Event
 
 LEADING = ("baseline", "accepted")
@@ -31,6 +32,8 @@ class RoundRow:
     hypothesis: str = ""
     evidence: str = ""
     """what the proposal said would show that its mechanism works"""
+    activation: str = ""
+    """whether the framework's profiler saw the new path run; empty where it was not asked"""
     falsification: str = ""
     forecast_ratio: float | None = None
     ratio: float | None = None
@@ -56,6 +59,11 @@ class RoundRow:
     """seconds in which a contender served a timed load"""
     remark: str = ""
     """what agents said of the measurements, or of the candidate; it decides nothing"""
+
+    @property
+    def is_unactivated(self) -> bool:
+        """Nothing of what it proposed was seen to run: it tests no hypothesis."""
+        return self.activation == ActivationState.NOT_ACTIVATED.value
 
     @property
     def is_leading(self) -> bool:
@@ -200,6 +208,7 @@ def _row(record: Mapping[str, Any], entry: Mapping[str, Any]) -> RoundRow:
         number=int(record["number"]), outcome=str(record.get("outcome", "")), reason=str(record.get("reason", "")),
         title=str(proposal.get("title", "")), card=str(proposal.get("card", "")),
         hypothesis=str(proposal.get("hypothesis", "")), evidence=str(proposal.get("activation_evidence", "")),
+        activation=str(_object(record.get("activation")).get("state", "")),
         falsification=str(proposal.get("falsification", "")), forecast_ratio=_number(proposal.get("forecast_ratio")),
         ratio=_number(headline.get("ratio")), ci_low=_number(headline.get("ci_low")),
         ci_high=_number(headline.get("ci_high")), seconds=_number(record.get("seconds")) or 0.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -43,7 +44,9 @@ def state_text(status: RunStatus) -> str:
 
 def brief_lines(status: RunStatus, *, now_s: float) -> list[str]:
     """For a list of runs: the head, and what is worth knowing of an unfinished one."""
-    more = [*_progress_lines(status), *_waiting_lines(status)] if status.state is not RunState.FINISHED else []
+    more: list[str] = []
+    if status.state is not RunState.FINISHED:
+        more = [*_command_lines(status), *_progress_lines(status), *_waiting_lines(status)]
     spent = [row.line() for row in status.spent]
     left_out = len(spent) - MAX_SPENT
     spent = [*([f"{left_out} earlier rows of spend: --json has them"] if left_out > 0 else []), *spent[-MAX_SPENT:]]
@@ -52,7 +55,7 @@ def brief_lines(status: RunStatus, *, now_s: float) -> list[str]:
 
 def page_lines(status: RunStatus, *, now_s: float) -> list[str]:
     """Everything about one run."""
-    lines = [head_line(status, now_s=now_s), *_step_lines(status), *_progress_lines(status)]
+    lines = [head_line(status, now_s=now_s), *_command_lines(status), *_step_lines(status), *_progress_lines(status)]
     if status.rounds:
         lines += ["", *round_lines(status.rounds)]
     lines += ["", *standing_lines(status.incumbent)] if status.incumbent else []
@@ -61,6 +64,16 @@ def page_lines(status: RunStatus, *, now_s: float) -> list[str]:
     lines += _waiting_lines(status)
     lines += [f"holds: {line}" for line in status.holds]
     return [*lines, *_spent_lines(status)]
+
+
+def _command_lines(status: RunStatus) -> list[str]:
+    """What began the run, and goes on with it."""
+    return [] if status.overrides is None else [f"command: {command_text(status.target, status.overrides)}"]
+
+
+def command_text(target: str, overrides: Sequence[str]) -> str:
+    """As a shell takes it."""
+    return shlex.join(["vibeserve", f"+target={target}", *overrides])
 
 
 def _step_lines(status: RunStatus) -> list[str]:
@@ -100,8 +113,9 @@ def round_cells(row: RoundRow) -> tuple[str, ...]:
     interval = f" [{row.ci_low:.3g}, {row.ci_high:.3g}]" if row.ci_low is not None and row.ci_high is not None else ""
     parent = "-" if row.parent is None else str(row.parent)
     title = _short(row.title or "the seed", 40)
+    outcome = f"{row.outcome}, {row.activation}" if row.is_unactivated else row.outcome
     return (
-        str(row.number), row.branch or "-", parent, title, row.outcome, f"{ratio}{interval}", f"{row.seconds:.0f}",
+        str(row.number), row.branch or "-", parent, title, outcome, f"{ratio}{interval}", f"{row.seconds:.0f}",
         str(row.attempts),
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ def run(overrides: tuple[str, ...], *, progress: JsonProgress) -> JobResult:
     """Report the finished run of the very plan, or carry it out. Errors are part of the result."""
     from vibeserve.build.target import artifact_of, is_packaged, report_run, run_target
     from vibeserve.config import compose_spec
-    from vibeserve.config.targets import project_root
+    from vibeserve.config.targets import project_root, words_beside_target
     from vibeserve.hardware import probe
     from vibeserve.lease import await_run
     from vibeserve.plan.unmeasured import compile_unmeasured
@@ -51,7 +51,7 @@ def run(overrides: tuple[str, ...], *, progress: JsonProgress) -> JobResult:
         if is_present:
             report_run(plan, spec=spec, project=project)
         else:
-            run_target(spec, progress=progress, hold=await_run)
+            run_target(spec, progress=progress, hold=await_run, overrides=words_beside_target(overrides))
     except VibeServeError as error:
         code, text = error.exit_code, str(error)
     artifact = artifact_of(plan, project=project)

@@ -44,6 +44,8 @@ class Mover:
     steering: Steering
     why_halted: Callable[[], str] = lambda: ""
     """asked before every further round of a move"""
+    check: Callable[[], None] = lambda: None
+    """raises, before every further round of a move, where the state contradicts itself"""
 
     @property
     def seated(self) -> PlannerAgent:
@@ -130,6 +132,7 @@ class Mover:
                 self._set_aside(waiting[position:], prepared)
                 break
             if position:
+                self.check()
                 look(
                     self.team, self.steering, phase=Phase.PROPOSAL, number=each.number - 1,
                     state=self.state_at_incumbent(),

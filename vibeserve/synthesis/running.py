@@ -68,7 +68,7 @@ class _Loop:
         self._policy = policy
         self._deadline_s = deadline_s
         self._monotonic = monotonic
-        mover.why_halted = self._why_halted
+        mover.why_halted, mover.check = self._why_halted, self.check
 
     def run(self) -> None:
         search, steering, team = self._mover.search, self._mover.steering, self._mover.team
@@ -80,9 +80,9 @@ class _Loop:
             )  # fmt: skip
             if len(steering.state.handled) > asked:
                 search.tree.exhausted.clear()  # what was ruled out may be allowed now
+            self.check()
             if len(search.entries) > steering.spec.budget.rounds:
                 return
-            self.check()
             stop = self._next()
             if stop and (steering.state.stopped or not steering.is_asked()):
                 self._mover.journal.append(SEARCH_ENDED, {"why": stop}, durable=False)
