@@ -1,22 +1,24 @@
-"""A user's own model of the Show-o2 shape, in the layout of docs/image.md. Child process only.
+"""A user's own model that draws, in the layout of docs/image.md. Child process only.
 
 What the published checkpoint has beyond what is drawn with (the text's output matrix, the VAE's encoder, its
-convolutions over time) is left out; what does not fit is named and refused.
+convolutions over time) is left out; what does not fit is named and refused. A model of the Janus shape is
+`janus_folder`'s.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from vibeserve.errors import WeightsError
-from vibeserve.weights.seeded_image import ARCHITECTURE, model_shapes, vae_shapes
+from vibeserve.weights.seeded_image import ARCHITECTURE, model_shapes, vae_shapes, write_folders
+from vibeserve.weights.seeded_janus import ARCHITECTURE as JANUS
 
 UNUSED = ("showo.lm_head.", "encoder.", "conv1.")
 UNUSED_PARTS = (".time_conv.",)
@@ -29,21 +31,36 @@ def write_image_folder(folder: Path, *, destination: Path) -> int:
 
     WeightsError for a folder of another layout, with what is missing or of another shape.
     """
+    if _model_type(folder) == JANUS:
+        from vibeserve.weights.janus_folder import write_janus_folder
+
+        return write_janus_folder(folder, destination=destination)
     config = _config(folder)
     parts = {
-        "model": _checked(_tensors(folder, is_vae=False), dict(model_shapes(config)), folder=folder),
-        "vae": _checked(_tensors(folder, is_vae=True), dict(vae_shapes(config)), folder=folder),
+        "model": checked(_tensors(folder, is_vae=False), dict(model_shapes(config)), folder=folder, unused=UNUSED),
+        "vae": checked(_tensors(folder, is_vae=True), dict(vae_shapes(config)), folder=folder, unused=UNUSED),
     }
-    for name, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16)):
-        place = destination / name
-        place.mkdir(parents=True)
-        for part, tensors in parts.items():
-            converted = {key: tensor.to(dtype).contiguous() for key, tensor in tensors.items()}
-            save_file(converted, place / f"{part}.safetensors")
-        (place / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_folders(destination, parts, document=config, save_tokenizer=tokenizer_copier(folder))
+    return sum(tensor.numel() for tensor in parts["model"].values())
+
+
+def tokenizer_copier(folder: Path) -> Callable[[Path], None]:
+    """Copies the tokenizer's files of `folder` to a place."""
+
+    def copy(place: Path) -> None:
         for path in folder.glob("tokenizer*.json"):
             shutil.copyfile(path, place / path.name)
-    return sum(tensor.numel() for tensor in parts["model"].values())
+
+    return copy
+
+
+def _model_type(folder: Path) -> str:
+    """What `config.json` says; empty where there is none that says it, which `_config` explains."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return str(config["model_type"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -58,7 +75,9 @@ def _config(folder: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{folder / 'config.json'}: {type(error).__name__}: {error}\n{NEXT}") from error
     if not is_ours:
-        raise WeightsError(f"{folder / 'config.json'}: model_type '{config['model_type']}'; valid: {ARCHITECTURE}")
+        raise WeightsError(
+            f"{folder / 'config.json'}: model_type '{config['model_type']}'; valid: {ARCHITECTURE}, {JANUS}"
+        )
     if not has_time:
         raise WeightsError(f"{folder / 'config.json'}: models without an embedding of the time are not implemented")
     return dict(config)
@@ -69,13 +88,14 @@ def _tensors(folder: Path, *, is_vae: bool) -> dict[str, torch.Tensor]:
     return {name: tensor for path in paths for name, tensor in load_file(path).items()}
 
 
-def _checked(
-    tensors: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]], *, folder: Path
+def checked(
+    tensors: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]], *, folder: Path, unused: Sequence[str]
 ) -> dict[str, torch.Tensor]:
-    """Those of `shapes`, in their order."""
+    """Those of `shapes`, in their order. Names that begin with one of `unused` are left out; WeightsError for others,
+    for what is missing and for what has another shape."""
     unknown = [
         name for name in tensors
-        if name not in shapes and not name.startswith(UNUSED)
+        if name not in shapes and not name.startswith(tuple(unused))
         and not any(part in name for part in UNUSED_PARTS)
     ]  # fmt: skip
     wrong = [
