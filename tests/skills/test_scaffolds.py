@@ -266,9 +266,23 @@ def test_a_modality_without_a_scaffold_is_refused_with_those_that_have_one(
     assert problems_of(image) == "model.modality: there is no scaffold for 'image'\n  valid: custom, text"
 
 
-def test_an_image_model_that_draws_by_tokens_is_refused_with_those_that_draw_by_flow() -> None:
-    janus = Model(id="d", architecture="janus", modality=Modality.image)
-    assert problems_of(janus) == "model.architecture: the scaffold has no 'janus'\n  valid: show_o2"
+def test_a_variant_does_without_files_and_parameters_of_the_base(tmp_path: Path) -> None:
+    """A model that draws token by token has neither a flow's layers nor its steps."""
+    flow = compose_scaffold(Model(id="d", architecture="show_o2", modality=Modality.image))
+    codes = compose_scaffold(Model(id="d", architecture="janus", modality=Modality.image))
+    assert {"runtime/layers.py", "runtime/semantic.py"} <= set(flow.files) - set(codes.files)
+    assert set(flow.parameters) - set(codes.parameters) == {"max_steps", "default_steps"}
+    assert set(codes.parameters) - set(flow.parameters) == {"default_temperature"}
+    workspace = tmp_path / "workspace"
+    assemble(written(codes, tmp_path), [], {}, workspace)
+    assert scan_workspace(workspace, allow_engines=[]) == []
+    assert "default_temperature" in (workspace / "runtime/parameters.py").read_text()
+    assert "max_steps" not in (workspace / "runtime/parameters.py").read_text()
+
+
+def test_an_image_model_that_nothing_draws_is_refused_with_those_that_something_does() -> None:
+    dalle = Model(id="d", architecture="dalle", modality=Modality.image)
+    assert problems_of(dalle) == "model.architecture: the scaffold has no 'dalle'\n  valid: janus, show_o2"
 
 
 def test_a_draft_that_was_left_behind_is_no_obstacle(tmp_path: Path) -> None:

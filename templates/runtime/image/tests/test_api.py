@@ -11,7 +11,6 @@ from local_server import LocalServer
 from png_reader import read_png
 from test_routes import refused_by_name
 
-
 ASKED = {"prompt": "a house by the sea", "steps": 2, "guidance": 3, "seed": 7}
 
 
