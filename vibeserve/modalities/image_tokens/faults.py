@@ -17,6 +17,8 @@ WRONG_EVERY = 10
 TEMPERED = 0.85
 """of the temperature; where that is 0 it is drawn at 1"""
 Make = Callable[[References, Request, Request], Any]
+Change = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
+"""(payload, another request's payload) -> what is changed of the first"""
 
 
 def configure(context: Context) -> TokenImageFaults:
@@ -30,7 +32,7 @@ class TokenImageFaults:
 
     def __init__(self) -> None:
         self._right: dict[str, Any] = {}
-        drawn = {
+        drawn: dict[str, Change] = {
             "other_prompt": lambda asked, other: {"prompt": other["prompt"]},
             "half_the_prompt": lambda asked, other: pictures.half_prompt(asked),
             "no_text": lambda asked, other: {"prompt": ""},
@@ -39,7 +41,7 @@ class TokenImageFaults:
             "other_seed": lambda asked, other: {"seed": asked["seed"] + 1},
             "other_temperature": lambda asked, other: {"temperature": TEMPERED * asked["temperature"] or 1.0},
         }
-        changed = {
+        changed: dict[str, Callable[[Any], Any]] = {
             "first_token_wrong": _first_token_wrong,
             "some_tokens_wrong": _some_tokens_wrong,
             "tokens_one_late": lambda right: right | {"token_ids": [right["token_ids"][0], *right["token_ids"][:-1]]},
@@ -84,7 +86,7 @@ class TokenImageFaults:
         return self._right[key]
 
 
-def _drawn(change: Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]) -> Make:
+def _drawn(change: Change) -> Make:
     """What the reference draws for a request that was changed."""
     return lambda references, request, other: references.exact().run(
         with_payload(request, **change(request.payload, other.payload))

@@ -48,7 +48,8 @@ class TokenNetwork:
     def begin(self, token_ids: Sequence[int], *, is_guided: bool) -> State:
         """Of a prompt's tokens; with a branch without them where it `is_guided`."""
         x = self._text(token_ids, is_guided=is_guided)
-        num_rows, kept = x.shape[1], []
+        num_rows = x.shape[1]
+        kept: list[tuple[Tensor, Tensor]] = []
         for layer in self._layers:
             x = layer(x, first=0, kept=None, keep=kept, modulation=None)
         return State(kept=kept, num_rows=num_rows, logits=self._logits(x[:, -1]))

@@ -66,10 +66,10 @@ def check_far_seeds(drawer: TokenDrawer) -> None:
 def check_temperatures(drawer: TokenDrawer) -> None:
     """The temperature is used; without one the likeliest code each comes, whatever the seed."""
     asked = drawer.bodies[0]
-    images_of = [drawer.first({**asked, "temperature": temperature}) for temperature in (0, MUCH_TEMPERATURE)]
-    unlike(*images_of, "another temperature gives the same image")
+    cold, hot = (drawer.first({**asked, "temperature": temperature}) for temperature in (0, MUCH_TEMPERATURE))
+    unlike(cold, hot, "another temperature gives the same image")
     again = drawer.drawn({**asked, "temperature": 0, "seed": asked["seed"] ^ 1})
-    alike(images_of[0], again, "at temperature 0 another seed gives another image")
+    alike(cold, again, "at temperature 0 another seed gives another image")
 
 
 def check_token_ids(drawer: TokenDrawer) -> None:
