@@ -45,8 +45,8 @@ GAINS = {
     "q_proj": 1.6, "k_proj": 1.6, "v_proj": 1.6, "down_proj": 2.0, "generation_aligner.hidden_layers": 1.5,
     "vision_head": 0.6, "post_quant_conv": math.sqrt(8), "decoder.conv_out": 0.8,
 }  # fmt: skip
-"""part of a name -> factor of the standard deviation. Guided logits are then as wide as the noise that is added to them,
-so that codes depend on both; wider ones make temperature and guidance count less, and rounding more"""
+"""part of a name -> factor of the standard deviation. Guided logits are then about as wide as the noise that is added
+to them, so that codes depend on both; wider ones make temperature and guidance count less, and rounding more"""
 
 
 def write_seeded_janus(
