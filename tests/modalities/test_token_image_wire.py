@@ -77,7 +77,7 @@ def test_the_contract_is_that_of_how_the_model_draws() -> None:
     ("overrides", "told"),
     [
         (["+target=tiny_janus_cpu", "workload.num_steps=8"], "num_steps: 8, but a model that draws token by token has"),
-        (["+target=tiny_janus_cpu", "workload.temperature=-1"], r"workload\.temperature: -1 is not in \[0, 10\]"),
+        (["+target=tiny_janus_cpu", "workload.temperature=11"], r"workload\.temperature: 11 is not in \[0, 10\]"),
         (["+target=tiny_image_cpu", "workload.temperature=1"], "temperature: a model that draws by flow has none"),
         (["+target=tiny_cpu", "workload.temperature=1"], "temperature: only a text_to_image workload has it"),
     ],
