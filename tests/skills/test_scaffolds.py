@@ -304,18 +304,20 @@ def test_the_assembly_of_a_custom_scaffold_lists_its_own_seams(tmp_path: Path) -
     assert scan_workspace(tmp_path / "workspace", allow_engines=[]) == []
 
 
-def test_no_card_applies_to_a_custom_model_and_only_the_samplers_to_a_wrapped_one() -> None:
+def names(model: Model) -> list[str]:
+    """Components that apply to a model on this kind of CPU."""
     from vibeserve.skills import applicable
     from vibeserve.skills.conditions import TargetFacts
 
-    def names(model: Model) -> list[str]:
-        facts = TargetFacts(
-            architecture=model.architecture, modality=model.modality.value, hardware="cpu", precision="any",
-            cpu_flags=frozenset({"avx2", "avx512f", "avx512_vnni"}), reuse="none",
-        )  # fmt: skip
-        cards = [skill.card for skill in load_skills(data_dir("skills")) if skill.card is not None]
-        return [card.name for card in cards if applicable(card, facts=facts) is None]
+    facts = TargetFacts(
+        architecture=model.architecture, modality=model.modality.value, hardware="cpu", precision="any",
+        cpu_flags=frozenset({"avx2", "avx512f", "avx512_vnni"}), reuse="none",
+    )  # fmt: skip
+    cards = [skill.card for skill in load_skills(data_dir("skills")) if skill.card is not None]
+    return [card.name for card in cards if applicable(card, facts=facts) is None]
 
+
+def test_no_card_applies_to_a_custom_model_and_only_the_samplers_to_a_wrapped_one() -> None:
     assert names(CUSTOM) == []
     assert names(Model(id="e", architecture="llama", modality=Modality.custom)) == []
     assert names(MAMBA) == ["batched-sampling"]
@@ -324,3 +326,9 @@ def test_no_card_applies_to_a_custom_model_and_only_the_samplers_to_a_wrapped_on
     assert not {"hybrid-prefix-cache", "native-forward", "batched-decode-attention"} & set(hybrid)
     assert not {"batched-delta-rule", "hybrid-prefix-cache"} & set(names(LLAMA))
     assert "widened-bf16-linears" in names(LLAMA)
+
+
+def test_components_for_images_apply_to_one_way_to_draw_or_to_both() -> None:
+    flow, codes = (names(Model(id="d", architecture=each, modality=Modality.image)) for each in ("show_o2", "janus"))
+    assert flow == ["guided-pair-batch", "packed-image-linears", "text-prefix-rows"]
+    assert codes == ["guided-token-pair", "packed-image-linears"]
