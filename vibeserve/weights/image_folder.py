@@ -8,8 +8,7 @@ convolutions over time) is left out; what does not fit is named and refused. A m
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,13 @@ import torch
 from safetensors.torch import load_file
 
 from vibeserve.errors import WeightsError
+from vibeserve.weights.image_files import NEXT, checked, tokenizer_copier
+from vibeserve.weights.janus_folder import write_janus_folder
 from vibeserve.weights.seeded_image import ARCHITECTURE, model_shapes, vae_shapes, write_folders
 from vibeserve.weights.seeded_janus import ARCHITECTURE as JANUS
 
 UNUSED = ("showo.lm_head.", "encoder.", "conv1.")
 UNUSED_PARTS = (".time_conv.",)
-NEXT = "next: docs/image.md has the layout"
-MAX_SHOWN = 3
 
 
 def write_image_folder(folder: Path, *, destination: Path) -> int:
@@ -32,26 +31,15 @@ def write_image_folder(folder: Path, *, destination: Path) -> int:
     WeightsError for a folder of another layout, with what is missing or of another shape.
     """
     if _model_type(folder) == JANUS:
-        from vibeserve.weights.janus_folder import write_janus_folder
-
         return write_janus_folder(folder, destination=destination)
     config = _config(folder)
+    check = partial(checked, folder=folder, unused=UNUSED, unused_parts=UNUSED_PARTS)
     parts = {
-        "model": checked(_tensors(folder, is_vae=False), dict(model_shapes(config)), folder=folder, unused=UNUSED),
-        "vae": checked(_tensors(folder, is_vae=True), dict(vae_shapes(config)), folder=folder, unused=UNUSED),
+        "model": check(_tensors(folder, is_vae=False), dict(model_shapes(config))),
+        "vae": check(_tensors(folder, is_vae=True), dict(vae_shapes(config))),
     }
     write_folders(destination, parts, document=config, save_tokenizer=tokenizer_copier(folder))
     return sum(tensor.numel() for tensor in parts["model"].values())
-
-
-def tokenizer_copier(folder: Path) -> Callable[[Path], None]:
-    """Copies the tokenizer's files of `folder` to a place."""
-
-    def copy(place: Path) -> None:
-        for path in folder.glob("tokenizer*.json"):
-            shutil.copyfile(path, place / path.name)
-
-    return copy
 
 
 def _model_type(folder: Path) -> str:
@@ -86,27 +74,3 @@ def _config(folder: Path) -> dict[str, Any]:
 def _tensors(folder: Path, *, is_vae: bool) -> dict[str, torch.Tensor]:
     paths = [path for path in sorted(folder.glob("*.safetensors")) if (path.name == "vae.safetensors") is is_vae]
     return {name: tensor for path in paths for name, tensor in load_file(path).items()}
-
-
-def checked(
-    tensors: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]], *, folder: Path, unused: Sequence[str]
-) -> dict[str, torch.Tensor]:
-    """Those of `shapes`, in their order. Names that begin with one of `unused` are left out; WeightsError for others,
-    for what is missing and for what has another shape."""
-    unknown = [
-        name for name in tensors
-        if name not in shapes and not name.startswith(tuple(unused))
-        and not any(part in name for part in UNUSED_PARTS)
-    ]  # fmt: skip
-    wrong = [
-        f"{name} is {tuple(tensors[name].shape)}, not {shape}"
-        for name, shape in shapes.items() if name in tensors and tuple(tensors[name].shape) != shape
-    ]  # fmt: skip
-    missing = [name for name in shapes if name not in tensors]
-    for what, found in (
-        ("missing", missing), ("unknown", unknown), ("other than config.json says", wrong),
-    ):  # fmt: skip
-        if found:
-            shown = ", ".join(found[:MAX_SHOWN]) + (f" and {len(found) - MAX_SHOWN} more" * (len(found) > MAX_SHOWN))
-            raise WeightsError(f"{folder}: {what}: {shown}\n{NEXT}")
-    return {name: tensors[name] for name in shapes}

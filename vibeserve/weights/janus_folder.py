@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from vibeserve.errors import WeightsError
-from vibeserve.weights.image_folder import NEXT, checked, tokenizer_copier
+from vibeserve.weights.image_files import NEXT, checked, tokenizer_copier
 from vibeserve.weights.seeded_image import write_folders
 from vibeserve.weights.seeded_janus import model_shapes, vq_shapes
 
