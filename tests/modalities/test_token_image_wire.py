@@ -13,7 +13,7 @@ from token_samples import WORKLOAD, context, output, request_of
 from vibeserve.config import compose_spec
 from vibeserve.contract import Pool, SendError
 from vibeserve.errors import SpecError
-from vibeserve.modalities import bundle_ref
+from vibeserve.modalities import bundle_ref, open_bundle
 from vibeserve.modalities.image.workload import with_payload
 from vibeserve.modalities.image_tokens.wire import body_of, read_answer
 from vibeserve.modalities.image_tokens.workload import configure
@@ -26,8 +26,13 @@ def test_a_body_says_everything_that_the_image_depends_on() -> None:
         "model": "m", "prompt": "a house by the sea", "size": "64x64", "n": 1, "response_format": "b64_json",
         "guidance": 3.0, "temperature": 1.0, "seed": 7, "return_token_ids": True,
     }  # fmt: skip
-    del body["return_token_ids"]
-    assert body_of(configure(context()).plain(asked), model="m") == body
+
+
+def test_no_request_does_without_the_codes() -> None:
+    """Audits send requests without what only a check asks for, and their replies are judged as well."""
+    bundle = open_bundle(bundle_ref(compose_spec(["+target=tiny_janus_cpu"])))
+    assert bundle.plain(request_of()) == request_of()
+    assert not hasattr(bundle.workload, "plain"), "a workload that has it is judged by its other requests alone"
 
 
 def test_an_answer_is_one_image() -> None:

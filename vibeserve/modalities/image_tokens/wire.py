@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 
 
 def body_of(request: Request, *, model: str) -> dict[str, Any]:
-    """JSON of the request; without the codes where nobody checks them."""
-    payload = request.payload
-    body = plain_body(request, model=model) | {"temperature": payload["temperature"]}
-    return body if payload.get("is_plain") else body | {"return_token_ids": True}
+    """JSON of the request."""
+    body = plain_body(request, model=model)
+    return body | {"temperature": request.payload["temperature"], "return_token_ids": True}
 
 
 def read_answer(body: bytes) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vibeserve.contract import Context, Pool, Request, SendError, Session
 from vibeserve.modalities.image.wire import IMAGES_PATH, ImageRecord
-from vibeserve.modalities.image.workload import ImageWorkload, with_payload
+from vibeserve.modalities.image.workload import PictureWorkload, with_payload
 from vibeserve.modalities.image_tokens.wire import body_of, read_answer
 
 
@@ -16,8 +16,9 @@ def configure(context: Context) -> TokenImageWorkload:
     return TokenImageWorkload(context)
 
 
-class TokenImageWorkload(ImageWorkload):
-    """See `contract.Workload`. An image has all its tokens: none is cheaper than another."""
+class TokenImageWorkload(PictureWorkload):
+    """See `contract.Workload`. An image has all its tokens: none is cheaper than another. Every request asks for them, as
+    every request for text does: without them nothing could be judged."""
 
     def requests(self, seed: int, pool: Pool) -> Iterator[Request]:
         from vibeserve.weights import load_tokenizer
