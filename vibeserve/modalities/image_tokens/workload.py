@@ -17,8 +17,8 @@ def configure(context: Context) -> TokenImageWorkload:
 
 
 class TokenImageWorkload(PictureWorkload):
-    """See `contract.Workload`. An image has all its tokens: none is cheaper than another. Every request asks for them, as
-    every request for text does: without them nothing could be judged."""
+    """See `contract.Workload`. An image has all its tokens: none is cheaper than another. Every request asks for them,
+    as every request for text does: without them nothing could be judged."""
 
     def requests(self, seed: int, pool: Pool) -> Iterator[Request]:
         from vibeserve.weights import load_tokenizer
