@@ -34,9 +34,18 @@ def image_model(name: str = "tiny_image") -> Model:
 
 def tiny_image_dir() -> Path:
     """Its folder, kept between sessions under the temporary folder."""
+    return _dir_of("tiny_image")
+
+
+def tiny_janus_dir() -> Path:
+    """That of target `tiny_janus_cpu`, which draws token by token."""
+    return _dir_of("tiny_janus")
+
+
+def _dir_of(name: str) -> Path:
     from vibeserve.weights import materialise
 
-    return materialise(image_model(), cache=Path(tempfile.gettempdir()) / "vibeserve-tests").path
+    return materialise(image_model(name), cache=Path(tempfile.gettempdir()) / "vibeserve-tests").path
 
 
 def context(model_dir: Path | None = None, workload: Workload = WORKLOAD) -> Context:

@@ -78,6 +78,8 @@ IMPORTED_LATE: dict[str, str] = {
     "modalities/image/network.py": "arithmetic; only imported by a function that loads the reference",
     "modalities/image/semantic.py": "part of it",
     "modalities/image/pixels.py": "arithmetic; only imported by a function that loads the reference",
+    "modalities/image_tokens/network.py": "arithmetic; only imported by a function that loads the reference",
+    "modalities/image_tokens/pixels.py": "arithmetic; only imported by a function that loads the reference",
 }
 """files whose heavy imports are at the top, because nothing imports them before they are needed"""
 

@@ -25,20 +25,21 @@ Runner = Callable[[list[str]], int]
 def main(argv: Sequence[str], *, run: Runner | None = None) -> int:
     """0, or with --run the first status that was none."""
     parser = VerbParser("bench-cases", is_task=True, description="The case studies beside their peers, as certified.")
-    parser.add_argument("--only", default=",".join(case.letter for case in CASES), help="cases, such as A,B,E")
+    every = ",".join(dict.fromkeys(case.letter for case in CASES))
+    parser.add_argument("--only", default=every, help="cases, such as A,B,E")
     parser.add_argument("--run", action="store_true", help="first run what has no certified artifact yet")
     parser.add_argument("--root", type=Path, help="folder of artifacts; default: artifacts of this repository")
     arguments = parser.parse_args(argv)
     cases, root = _cases(arguments.only), arguments.root or project_root() / "artifacts"
     status = _run_missing(cases, root=root, run=run or _run) if arguments.run else 0
-    found = {case.letter: read_target(root / case.target) for case in cases}
-    rows = [row for case in cases for row in rows_of(case, found[case.letter], root=root)]
-    answers = [answer for case in cases for answer in answers_of(case, found[case.letter], root=root)]
+    found = {case.target: read_target(root / case.target) for case in cases}
+    rows = [row for case in cases for row in rows_of(case, found[case.target], root=root)]
+    answers = [answer for case in cases for answer in answers_of(case, found[case.target], root=root)]
     if arguments.is_json:
         sys.stdout.write(json.dumps(_document(cases, rows, answers), indent=2) + "\n")
     else:
         for case in cases:
-            sys.stdout.write("\n".join(_lines(case, found[case.letter], rows, answers)) + "\n")
+            sys.stdout.write("\n".join(_lines(case, found[case.target], rows, answers)) + "\n")
     return status
 
 
@@ -82,7 +83,7 @@ def _document(cases: Sequence[Case], rows: Sequence[Row], answers: Sequence[Answ
         "not_measured": [
             {"case": case.letter, "target": case.target, "command": command}
             for case in cases
-            for command in dict.fromkeys(answer.command for answer in absent if answer.case == case.letter)
+            for command in dict.fromkeys(answer.command for answer in absent if answer.target == case.target)
         ],
     }
 
@@ -94,12 +95,12 @@ def _lines(case: Case, found: Found, rows: Sequence[Row], answers: Sequence[Answ
         bits = "" if certified.precision == "same_bytes" else ", any precision"
         yield f"   {manifest.plan_id}: {manifest.status}, level {manifest.level}, {manifest.heading}{bits}"
     yield from (f"   passed over: {text}" for text in found.passed_over)
-    own = [row for row in rows if row.case == case.letter]
+    own = [row for row in rows if row.target == case.target]
     if own:
         yield from (f"   {line}" for line in aligned([_HEAD, *map(_cells, own)]))
         flags = dict.fromkeys((row.peer, " ".join(row.peer_flags)) for row in own if row.peer_flags)
         yield from (f"   flags of {peer}: {words}" for peer, words in flags)
-    yield from (f"   {_told(answer)}" for answer in answers if answer.case == case.letter)
+    yield from (f"   {_told(answer)}" for answer in answers if answer.target == case.target)
     yield ""
 
 

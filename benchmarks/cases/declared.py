@@ -104,8 +104,8 @@ def _documents() -> tuple[Reach, ...]:
     return tuple(found)
 
 
-def _images() -> tuple[Reach, ...]:
-    command = "vibeserve +target=showo2_cpu"
+def _images(target: str) -> tuple[Reach, ...]:
+    command = f"vibeserve +target={target}"
     return (
         _reach("e2el_p50", "c1", "naive", 6.27, command),
         _reach("e2el_p50", "c1", "competent", 1.2, command),
@@ -118,5 +118,6 @@ CASES: tuple[Case, ...] = (
     Case(letter="C", title="shared prefixes on a hybrid model", target="olmo_cpu", reaches=_prefixes()),
     Case(letter="D", title="streaming speech", target="moonshine_cpu", reaches=_speech()),
     Case(letter="E", title="constrained JSON", target="json_cpu", reaches=_documents()),
-    Case(letter="F", title="text to image", target="showo2_cpu", reaches=_images()),
+    Case(letter="F", title="text to image", target="showo2_cpu", reaches=_images("showo2_cpu")),
+    Case(letter="F", title="text to image token by token", target="janus_cpu", reaches=_images("janus_cpu")),
 )

@@ -207,11 +207,11 @@ def test_an_unknown_case_lists_those_there_are() -> None:
     assert str(caught.value) == (
         "bench-cases: --only A,G: no case 'G'\n"
         "  valid: A (chat), B (predicted outputs), C (shared prefixes on a hybrid model), D (streaming speech), "
-        "E (constrained JSON), F (text to image)"
+        "E (constrained JSON), F (text to image), F (text to image token by token)"
     )
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.letter)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.target)
 def test_every_command_composes_and_declares_what_it_is_to_measure(case: Any) -> None:
     from vibeserve.core.nouns import METRICS
 

@@ -61,6 +61,7 @@ def test_list_says_what_runs_here_and_why_not(repository: Path, capsys: pytest.C
     assert "needs model.revision before it can be fetched" in rows["json_m3"]["why_not"]
     assert rows["olmo_cpu"]["why_not"] == ""
     assert {name for name, row in rows.items() if row["runnable_here"]} == {
+        "janus_cpu",
         "moonshine_cpu",
         "moonshine_tiny_cpu",
         "olmo_cpu",
@@ -68,6 +69,7 @@ def test_list_says_what_runs_here_and_why_not(repository: Path, capsys: pytest.C
         "smollm2_cpu",
         "tiny_cpu",
         "tiny_image_cpu",
+        "tiny_janus_cpu",
         "tiny_speech_cpu",
     }
     absent = "baseline.vllm: required, and not installed; vibeserve peers install vllm"

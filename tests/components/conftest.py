@@ -13,7 +13,7 @@ import pytest
 from vibeserve.core.paths import data_dir
 from vibeserve.skills import Skill, assemble, compose_scaffold, load_skills, resolve, write_scaffold
 from vibeserve.skills.resolve import card_of
-from vibeserve.spec import Model, ModelSource
+from vibeserve.spec import Modality, Model, ModelSource
 
 BuiltWorkspace = Callable[..., Path]
 HYBRID = Model(
@@ -48,10 +48,11 @@ def built_workspace(shipped_skills: list[Skill], tmp_path_factory: pytest.TempPa
             components = resolve(names, shipped_skills)
             modality = modality_of(components)
             if modality == "text":
-                composition = compose_scaffold(model_of(shipped_skills, names))
-                scaffold = write_scaffold(composition, workspace.with_name("scaffold"))
+                model = model_of(shipped_skills, names)
             else:
-                scaffold = data_dir("templates") / "runtime" / modality
+                architecture = next(iter(card_of(components[0]).conditions.architectures))
+                model = Model(architecture=architecture, modality=Modality(modality))
+            scaffold = write_scaffold(compose_scaffold(model), workspace.with_name("scaffold"))
             # what is for a GPU runs the same code here
             has_device = any("device" in card_of(skill).parameters for skill in components)
             assemble(scaffold, components, {"device": "cpu"} if has_device else {}, workspace)

@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from image_samples import tiny_image_dir
+from image_samples import tiny_image_dir, tiny_janus_dir
 from speech_samples import tiny_speech_dir
 
 from vibeserve.core.paths import data_dir
 from vibeserve.errors import SpecError
-from vibeserve.skills import Skill, assemble, resolve
+from vibeserve.skills import Skill, assemble, compose_scaffold, resolve, write_scaffold
 from vibeserve.skills.resolve import card_of
+from vibeserve.spec import Modality, Model
 
 COMPONENTS = sorted(path.parent.name for path in data_dir("skills").glob("*/component.yaml"))
 EVERYTHING_NATIVE = ("batched-sampling", "continuous-batching", "native-forward", "predicted-outputs")
@@ -54,14 +55,17 @@ def test_a_component_alone_passes_the_tests(built_workspace, model_dir_for, name
 
 def own_model_dir(workspace: Path) -> Path | None:
     """The tiny model of a workspace that listens or draws."""
-    models = {"encoder": tiny_speech_dir, "png": tiny_image_dir}
+    models = {"encoder": tiny_speech_dir, "codes": tiny_janus_dir, "png": tiny_image_dir}
     return next((model() for module, model in models.items() if (workspace / f"runtime/{module}.py").is_file()), None)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("modality", ["speech", "image"])
-def test_a_scaffold_passes_its_own_tests(tmp_path: Path, modality: str) -> None:
-    assemble(data_dir("templates") / "runtime" / modality, [], {}, tmp_path / "workspace")
+@pytest.mark.parametrize(
+    ("modality", "architecture"), [("speech", "moonshine_streaming"), ("image", "show_o2"), ("image", "janus")]
+)
+def test_a_scaffold_passes_its_own_tests(tmp_path: Path, modality: str, architecture: str) -> None:
+    composition = compose_scaffold(Model(architecture=architecture, modality=Modality(modality)))
+    assemble(write_scaffold(composition, tmp_path / "scaffold"), [], {}, tmp_path / "workspace")
     model_dir = own_model_dir(tmp_path / "workspace")
     assert model_dir is not None
     run_tests(tmp_path / "workspace", model_dir, "tests")

@@ -266,9 +266,23 @@ def test_a_modality_without_a_scaffold_is_refused_with_those_that_have_one(
     assert problems_of(image) == "model.modality: there is no scaffold for 'image'\n  valid: custom, text"
 
 
-def test_an_image_model_that_draws_by_tokens_is_refused_with_those_that_draw_by_flow() -> None:
-    janus = Model(id="d", architecture="janus", modality=Modality.image)
-    assert problems_of(janus) == "model.architecture: the scaffold has no 'janus'\n  valid: show_o2"
+def test_a_variant_does_without_files_and_parameters_of_the_base(tmp_path: Path) -> None:
+    """A model that draws token by token has neither a flow's layers nor its steps."""
+    flow = compose_scaffold(Model(id="d", architecture="show_o2", modality=Modality.image))
+    codes = compose_scaffold(Model(id="d", architecture="janus", modality=Modality.image))
+    assert {"runtime/layers.py", "runtime/semantic.py"} <= set(flow.files) - set(codes.files)
+    assert set(flow.parameters) - set(codes.parameters) == {"max_steps", "default_steps"}
+    assert set(codes.parameters) - set(flow.parameters) == {"default_temperature"}
+    workspace = tmp_path / "workspace"
+    assemble(written(codes, tmp_path), [], {}, workspace)
+    assert scan_workspace(workspace, allow_engines=[]) == []
+    assert "default_temperature" in (workspace / "runtime/parameters.py").read_text()
+    assert "max_steps" not in (workspace / "runtime/parameters.py").read_text()
+
+
+def test_an_image_model_that_nothing_draws_is_refused_with_those_that_something_does() -> None:
+    dalle = Model(id="d", architecture="dalle", modality=Modality.image)
+    assert problems_of(dalle) == "model.architecture: the scaffold has no 'dalle'\n  valid: janus, show_o2"
 
 
 def test_a_draft_that_was_left_behind_is_no_obstacle(tmp_path: Path) -> None:
@@ -290,18 +304,20 @@ def test_the_assembly_of_a_custom_scaffold_lists_its_own_seams(tmp_path: Path) -
     assert scan_workspace(tmp_path / "workspace", allow_engines=[]) == []
 
 
-def test_no_card_applies_to_a_custom_model_and_only_the_samplers_to_a_wrapped_one() -> None:
+def names(model: Model) -> list[str]:
+    """Components that apply to a model on this kind of CPU."""
     from vibeserve.skills import applicable
     from vibeserve.skills.conditions import TargetFacts
 
-    def names(model: Model) -> list[str]:
-        facts = TargetFacts(
-            architecture=model.architecture, modality=model.modality.value, hardware="cpu", precision="any",
-            cpu_flags=frozenset({"avx2", "avx512f", "avx512_vnni"}), reuse="none",
-        )  # fmt: skip
-        cards = [skill.card for skill in load_skills(data_dir("skills")) if skill.card is not None]
-        return [card.name for card in cards if applicable(card, facts=facts) is None]
+    facts = TargetFacts(
+        architecture=model.architecture, modality=model.modality.value, hardware="cpu", precision="any",
+        cpu_flags=frozenset({"avx2", "avx512f", "avx512_vnni"}), reuse="none",
+    )  # fmt: skip
+    cards = [skill.card for skill in load_skills(data_dir("skills")) if skill.card is not None]
+    return [card.name for card in cards if applicable(card, facts=facts) is None]
 
+
+def test_no_card_applies_to_a_custom_model_and_only_the_samplers_to_a_wrapped_one() -> None:
     assert names(CUSTOM) == []
     assert names(Model(id="e", architecture="llama", modality=Modality.custom)) == []
     assert names(MAMBA) == ["batched-sampling"]
@@ -310,3 +326,9 @@ def test_no_card_applies_to_a_custom_model_and_only_the_samplers_to_a_wrapped_on
     assert not {"hybrid-prefix-cache", "native-forward", "batched-decode-attention"} & set(hybrid)
     assert not {"batched-delta-rule", "hybrid-prefix-cache"} & set(names(LLAMA))
     assert "widened-bf16-linears" in names(LLAMA)
+
+
+def test_components_for_images_apply_to_one_way_to_draw_or_to_both() -> None:
+    flow, codes = (names(Model(id="d", architecture=each, modality=Modality.image)) for each in ("show_o2", "janus"))
+    assert flow == ["guided-pair-batch", "packed-image-linears", "text-prefix-rows"]
+    assert codes == ["guided-token-pair", "packed-image-linears"]

@@ -16,11 +16,14 @@ from vibeserve.workloads import RUNNABLE, WORKLOAD_KINDS, at_load, longest_seque
         (["+target=json_cpu"], []),
         (["+target=moonshine_cpu"], []),
         (["+target=showo2_cpu"], []),
+        (["+target=janus_cpu"], []),
         (
-            ["+target=janus_cpu"],
+            ["+target=janus_cpu", "model=janus_pro_1b"],
             [
-                "model.image_head.kind: 'tokens' does not run yet: there is no scaffold and no reference that draws "
-                "token by token; what runs: flow"
+                "model.revision: 'deepseek-community/Janus-Pro-1B' needs model.revision before it can be fetched: the "
+                "40 hex digits of a commit of its hub repository",
+                "model.source.kind: 'deepseek-community/Janus-Pro-1B' cannot be fetched from the hub yet: no published "
+                "checkpoint has been read; what runs: seeded, or a folder in the layout of docs/image.md",
             ],
         ),
         (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from vibeserve.baselines.images import IMAGE_PEERS
 from vibeserve.baselines.library_servers import LOOKUP_NGRAM, LOOKUP_TOKENS, GeneratePeer, OpenVinoPeer
 from vibeserve.baselines.moonshine import MOONSHINE_PEERS
 from vibeserve.baselines.own_environment import NGRAM, LlamaCppPeer, VllmPeer
 from vibeserve.baselines.port import Peer
 from vibeserve.baselines.scaffold import ScaffoldPeer
-from vibeserve.baselines.show_o2 import SHOW_O2_PEERS
 from vibeserve.baselines.transformers_prefix import TransformersPrefixPeer
 from vibeserve.baselines.transformers_serve import TransformersPeer
 from vibeserve.errors import MissingBaselineError, SpecError
@@ -49,7 +49,7 @@ PEERS: dict[str, Peer] = {
         ),
         ScaffoldPeer(),
         *MOONSHINE_PEERS,
-        *SHOW_O2_PEERS,
+        *IMAGE_PEERS,
     )
 }
 

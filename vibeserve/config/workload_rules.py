@@ -30,6 +30,8 @@ LOAD_FIELDS = {
 }
 """field of a load -> the only kind of workload whose loads may have it"""
 
+MAX_TEMPERATURE = 10.0
+"""that runtimes take, of image tokens"""
 WORKLOAD_FIELDS = {
     "trace": "trace",
     "edit_tasks": "code_edit",
@@ -37,6 +39,7 @@ WORKLOAD_FIELDS = {
     "audio_s_max": "streaming_asr",
     "num_steps": "text_to_image",
     "guidance_scale": "text_to_image",
+    "temperature": "text_to_image",
 }
 """field of `workload` -> the only built-in kind that may have it"""
 
@@ -113,11 +116,22 @@ def _kind(workload: Workload, *, model: Model) -> Iterator[str]:
     if workload.kind == "streaming_asr":
         yield from _audio(workload)
     if workload.kind == "text_to_image":
-        if model.image_head.kind == "flow" and workload.num_steps < 1:
-            yield "workload.num_steps: a model that draws by flow needs the number of denoising steps"
+        yield from _drawing(workload, kind=model.image_head.kind)
         if model.image_head.num_tokens and workload.output_tokens_max != model.image_head.num_tokens:
             tokens = f"{workload.output_tokens_max} is not model.image_head.num_tokens {model.image_head.num_tokens}"
             yield f"workload.output_tokens_max: {tokens}; an image takes that many positions"
+
+
+def _drawing(workload: Workload, *, kind: str) -> Iterator[str]:
+    """Steps are a flow's, the temperature is that of tokens."""
+    if kind == "flow" and workload.num_steps < 1:
+        yield "workload.num_steps: a model that draws by flow needs the number of denoising steps"
+    if kind == "flow" and workload.temperature:
+        yield "workload.temperature: a model that draws by flow has none"
+    if kind == "tokens" and workload.num_steps:
+        yield f"workload.num_steps: {workload.num_steps}, but a model that draws token by token has no steps; set 0"
+    if kind == "tokens" and not 0 <= workload.temperature <= MAX_TEMPERATURE:
+        yield f"workload.temperature: {workload.temperature:g} is not in [0, {MAX_TEMPERATURE:g}]"
 
 
 def _audio(workload: Workload) -> Iterator[str]:

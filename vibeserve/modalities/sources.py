@@ -10,7 +10,7 @@ from vibeserve import contract
 from vibeserve.core.documents import canonical_json, to_data
 from vibeserve.errors import SpecError
 from vibeserve.modalities.program import ProgramSource
-from vibeserve.spec import Modality, Spec
+from vibeserve.spec import Modality, Model, Spec
 from vibeserve.weights import files_of
 
 FILES = ("reference", "workload", "check", "faults")
@@ -22,6 +22,9 @@ BUILT_IN: dict[Modality, str] = {
     Modality.image: "vibeserve.modalities.image",
 }
 """modality -> package that holds its four modules, and its probes as `PROBES` where it has some of its own"""
+
+DRAWN_BY_TOKENS = "vibeserve.modalities.image_tokens"
+"""package of models whose image head is of kind `tokens`"""
 
 TARGET_FILE = "target.yaml"
 
@@ -55,7 +58,7 @@ def bundle_ref(spec: Spec, *, model_dir: Path | None = None) -> BundleRef:
     """
     folders = target_folders(spec)
     folder = target_folder(spec)
-    package = BUILT_IN.get(spec.model.modality)
+    package = built_in_package(spec.model)
     sources = {name: _source(name, folders=folders, package=package) for name in FILES} | _programs(spec)
     built_in = ", ".join(item.value for item in BUILT_IN)
     missing = [name for name, source in sources.items() if not source]
@@ -77,6 +80,12 @@ def bundle_ref(spec: Spec, *, model_dir: Path | None = None) -> BundleRef:
         reference=sources["reference"], workload=sources["workload"], check=sources["check"], faults=sources["faults"],
         context=context, probes=package or "",
     )  # fmt: skip
+
+
+def built_in_package(model: Model) -> str | None:
+    """Of a model's modality, and of how it draws; None = there is none."""
+    is_by_tokens = model.modality is Modality.image and model.image_head.kind == "tokens"
+    return DRAWN_BY_TOKENS if is_by_tokens else BUILT_IN.get(model.modality)
 
 
 def _given(model_dir: Path | None, *, is_built_in: bool) -> str:

@@ -81,7 +81,7 @@ def _modality(spec: Spec) -> Iterator[str]:
         if len(many) < len(spec.workload.loads):
             yield "decode floors are those of one token a step: speculation is not in them"
     elif spec.model.modality is Modality.image and spec.model.image_head.num_tokens:
-        yield "an image's floor is that of its denoising passes: the text's prefill and the pixel decoder are left out"
+        yield "an image's floor is that of its steps or tokens: the text's prefill and the pixel decoder are left out"
     elif spec.model.modality is Modality.speech and spec.model.speech_encoder.num_layers:
         yield "a partial's floor is one pass over the newest chunk: the decoder's further tokens are left out"
     else:

@@ -37,6 +37,7 @@ TEST_SPECS = (
     ("+target=tiny_cpu", "model=tiny_qwen3_next"),
     ("+target=tiny_speech_cpu",),
     ("+target=tiny_image_cpu",),
+    ("+target=tiny_janus_cpu",),
 )
 """whose models, a few layers of random weights each, the runtimes' own tests run on, by modality and architecture"""
 PROBE_TIMEOUT_S, THOROUGH_TIMEOUT_S = 240.0, 600.0

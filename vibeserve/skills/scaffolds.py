@@ -5,7 +5,8 @@
     templates/runtime/<modality>_wrapped/   laid over it for all other models: they run inside an engine
     <target's folder>/scaffold/             laid over both: `runtime/` with seams and modules of their own, `tests/`
 
-A later layer's file replaces the earlier one's. What the layers' scaffold.yaml say is put together.
+A later layer's file replaces the earlier one's. What the layers' scaffold.yaml say is put together; `removes` of a
+variant names files and parameters of the base that it does without.
 """
 
 from __future__ import annotations
@@ -171,7 +172,10 @@ def _merged(base: Mapping[str, Any], more: Mapping[str, Any], *, is_built_in: bo
         "requires": sorted({*base["requires"], *more["requires"]}),
         "brings": [*base["brings"], *(name for name in more["brings"] if name not in base["brings"])],
         "removes": more["removes"],
-        "parameters": {**base["parameters"], **more["parameters"]},
+        "parameters": {
+            **{name: value for name, value in base["parameters"].items() if name not in more["removes"]},
+            **more["parameters"],
+        },
     }
 
 

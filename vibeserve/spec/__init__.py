@@ -220,6 +220,8 @@ class Workload:
     """text_to_image: denoising steps of one image"""
     guidance_scale: float = 0.0
     """text_to_image: classifier-free guidance; above 1 every step runs twice, with the prompt and without"""
+    temperature: float = 0.0
+    """text_to_image: of the image tokens of a model that draws token by token; 0 = always the likeliest"""
     options: dict[str, Any] = field(default_factory=dict)
     """of a workload that the target's folder brings: passed to its workload.py as they are"""
     reuse: str = "none"

@@ -42,8 +42,10 @@ def _image_facts(job: dict[str, Any], *, destination: Path) -> dict[str, Any]:
 
         return _facts(write_image_folder(Path(job["folder"]), destination=destination))
     from vibeserve.weights.seeded_image import write_seeded_image
+    from vibeserve.weights.seeded_janus import ARCHITECTURE, write_seeded_janus
 
-    num_parameters = write_seeded_image(
+    write = write_seeded_janus if job["architecture"] == ARCHITECTURE else write_seeded_image
+    num_parameters = write(
         destination, architecture=job["architecture"], seed=int(job["seed"]), config=job["config"],
         head=job["image_head"],
     )  # fmt: skip

@@ -1,27 +1,28 @@
-"""A user's own model of the Show-o2 shape, in the layout of docs/image.md. Child process only.
+"""A user's own model that draws, in the layout of docs/image.md. Child process only.
 
 What the published checkpoint has beyond what is drawn with (the text's output matrix, the VAE's encoder, its
-convolutions over time) is left out; what does not fit is named and refused.
+convolutions over time) is left out; what does not fit is named and refused. A model of the Janus shape is
+`janus_folder`'s.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from vibeserve.errors import WeightsError
-from vibeserve.weights.seeded_image import ARCHITECTURE, model_shapes, vae_shapes
+from vibeserve.weights.image_files import NEXT, checked, tokenizer_copier
+from vibeserve.weights.janus_folder import write_janus_folder
+from vibeserve.weights.seeded_image import ARCHITECTURE, model_shapes, vae_shapes, write_folders
+from vibeserve.weights.seeded_janus import ARCHITECTURE as JANUS
 
 UNUSED = ("showo.lm_head.", "encoder.", "conv1.")
 UNUSED_PARTS = (".time_conv.",)
-NEXT = "next: docs/image.md has the layout"
-MAX_SHOWN = 3
 
 
 def write_image_folder(folder: Path, *, destination: Path) -> int:
@@ -29,21 +30,25 @@ def write_image_folder(folder: Path, *, destination: Path) -> int:
 
     WeightsError for a folder of another layout, with what is missing or of another shape.
     """
+    if _model_type(folder) == JANUS:
+        return write_janus_folder(folder, destination=destination)
     config = _config(folder)
+    check = partial(checked, folder=folder, unused=UNUSED, unused_parts=UNUSED_PARTS)
     parts = {
-        "model": _checked(_tensors(folder, is_vae=False), dict(model_shapes(config)), folder=folder),
-        "vae": _checked(_tensors(folder, is_vae=True), dict(vae_shapes(config)), folder=folder),
+        "model": check(_tensors(folder, is_vae=False), dict(model_shapes(config))),
+        "vae": check(_tensors(folder, is_vae=True), dict(vae_shapes(config))),
     }
-    for name, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16)):
-        place = destination / name
-        place.mkdir(parents=True)
-        for part, tensors in parts.items():
-            converted = {key: tensor.to(dtype).contiguous() for key, tensor in tensors.items()}
-            save_file(converted, place / f"{part}.safetensors")
-        (place / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        for path in folder.glob("tokenizer*.json"):
-            shutil.copyfile(path, place / path.name)
+    write_folders(destination, parts, document=config, save_tokenizer=tokenizer_copier(folder))
     return sum(tensor.numel() for tensor in parts["model"].values())
+
+
+def _model_type(folder: Path) -> str:
+    """What `config.json` says; empty where there is none that says it, which `_config` explains."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return str(config["model_type"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return ""
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -58,7 +63,9 @@ def _config(folder: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise WeightsError(f"{folder / 'config.json'}: {type(error).__name__}: {error}\n{NEXT}") from error
     if not is_ours:
-        raise WeightsError(f"{folder / 'config.json'}: model_type '{config['model_type']}'; valid: {ARCHITECTURE}")
+        raise WeightsError(
+            f"{folder / 'config.json'}: model_type '{config['model_type']}'; valid: {ARCHITECTURE}, {JANUS}"
+        )
     if not has_time:
         raise WeightsError(f"{folder / 'config.json'}: models without an embedding of the time are not implemented")
     return dict(config)
@@ -67,26 +74,3 @@ def _config(folder: Path) -> dict[str, Any]:
 def _tensors(folder: Path, *, is_vae: bool) -> dict[str, torch.Tensor]:
     paths = [path for path in sorted(folder.glob("*.safetensors")) if (path.name == "vae.safetensors") is is_vae]
     return {name: tensor for path in paths for name, tensor in load_file(path).items()}
-
-
-def _checked(
-    tensors: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]], *, folder: Path
-) -> dict[str, torch.Tensor]:
-    """Those of `shapes`, in their order."""
-    unknown = [
-        name for name in tensors
-        if name not in shapes and not name.startswith(UNUSED)
-        and not any(part in name for part in UNUSED_PARTS)
-    ]  # fmt: skip
-    wrong = [
-        f"{name} is {tuple(tensors[name].shape)}, not {shape}"
-        for name, shape in shapes.items() if name in tensors and tuple(tensors[name].shape) != shape
-    ]  # fmt: skip
-    missing = [name for name in shapes if name not in tensors]
-    for what, found in (
-        ("missing", missing), ("unknown", unknown), ("other than config.json says", wrong),
-    ):  # fmt: skip
-        if found:
-            shown = ", ".join(found[:MAX_SHOWN]) + (f" and {len(found) - MAX_SHOWN} more" * (len(found) > MAX_SHOWN))
-            raise WeightsError(f"{folder}: {what}: {shown}\n{NEXT}")
-    return {name: tensors[name] for name in shapes}

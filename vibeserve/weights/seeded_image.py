@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from vibeserve.errors import WeightsError
 from vibeserve.weights.seeded import train_tokenizer, wrap_tokenizer
 
 ARCHITECTURE = "show_o2"
+DRAWN = "show_o2 that draws by flow, janus that draws by tokens"
+"""architectures that there are seeded weights of"""
 BODY_KEYS = (
     "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
     "vocab_size", "max_position_embeddings",
@@ -67,7 +69,7 @@ def write_seeded_image(
     if architecture != ARCHITECTURE or head["kind"] != "flow":
         raise WeightsError(
             f"model.architecture: no seeded weights of '{architecture}' that draws by "
-            f"{head['kind'] or '(nothing)'}; valid: {ARCHITECTURE} that draws by flow"
+            f"{head['kind'] or '(nothing)'}; valid: {DRAWN}"
         )
     document = config_document(config, head)
     tokenizer = wrap_tokenizer(
@@ -83,14 +85,24 @@ def write_seeded_image(
     decoder = {
         name: _drawn(name, shape, num_layers=num_layers, generator=generator) for name, shape in vae_shapes(document)
     }
+    parts = {"model": tensors, "vae": decoder}
+    write_folders(destination, parts, document=document, save_tokenizer=tokenizer.save_pretrained)
+    return sum(tensor.numel() for tensor in tensors.values())
+
+
+def write_folders(
+    destination: Path, parts: Mapping[str, Mapping[str, torch.Tensor]], *, document: Mapping[str, Any],
+    save_tokenizer: Callable[[Path], Any],
+) -> None:  # fmt: skip
+    """`f32/` and `bf16/` below `destination`: a file of tensors for each part, `config.json`, and the tokenizer's."""
     for folder, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16)):
         place = destination / folder
         place.mkdir(parents=True)
-        save_file({name: tensor.to(dtype) for name, tensor in tensors.items()}, place / "model.safetensors")
-        save_file({name: tensor.to(dtype) for name, tensor in decoder.items()}, place / "vae.safetensors")
+        for part, tensors in parts.items():
+            converted = {name: tensor.to(dtype).contiguous() for name, tensor in tensors.items()}
+            save_file(converted, place / f"{part}.safetensors")
         (place / "config.json").write_text(json.dumps(document, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        tokenizer.save_pretrained(place)
-    return sum(tensor.numel() for tensor in tensors.values())
+        save_tokenizer(place)
 
 
 def config_document(config: Mapping[str, Any], head: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,37 +166,37 @@ def model_shapes(document: Mapping[str, Any]) -> Shapes:
     patch, channels = document["patch_size"], document["image_latent_dim"]
     yield "showo.model.embed_tokens.weight", (body["vocab_size"], hidden)
     for number in range(body["num_hidden_layers"]):
-        yield from _layer_shapes(f"showo.model.layers.{number}.", body, has_bias=True)
+        yield from layer_shapes(f"showo.model.layers.{number}.", body, has_bias=True)
     yield "showo.model.norm.weight", (hidden,)
-    yield from _linear("image_embedder_gen.proj", (hidden, channels, patch, patch))
+    yield from affine_shapes("image_embedder_gen.proj", (hidden, channels, patch, patch))
     meaning = document["clip_latent_dim"] if document["num_semantic_layers"] else 0
     if meaning:
         yield from _semantic_shapes(document)
     yield "fusion_proj.0.weight", (meaning + hidden,)
-    yield from _linear("fusion_proj.1", (hidden, meaning + hidden))
-    yield from _linear("fusion_proj.3", (hidden, hidden))
-    yield from _linear("time_embed.mlp.0", (wide, FREQUENCY_DIM))
-    yield from _linear("time_embed.mlp.2", (wide, wide))
+    yield from affine_shapes("fusion_proj.1", (hidden, meaning + hidden))
+    yield from affine_shapes("fusion_proj.3", (hidden, hidden))
+    yield from affine_shapes("time_embed.mlp.0", (wide, FREQUENCY_DIM))
+    yield from affine_shapes("time_embed.mlp.2", (wide, wide))
     if wide != hidden:
-        yield from _linear("diff_proj.0", (wide, hidden))
-        yield from _linear("diff_proj.2", (wide, wide))
-        yield from _linear("time_embed_proj", (hidden, wide))
+        yield from affine_shapes("diff_proj.0", (wide, hidden))
+        yield from affine_shapes("diff_proj.2", (wide, wide))
+        yield from affine_shapes("time_embed_proj", (hidden, wide))
     for number in range(document["num_diffusion_layers"]):
         name = f"diffusion_head_a.{number}."
-        yield from _layer_shapes(name, head, has_bias=False)
+        yield from layer_shapes(name, head, has_bias=False)
         yield f"{name}self_attn.q_norm.weight", (head["head_dim"],)
         yield f"{name}self_attn.k_norm.weight", (head["head_dim"],)
-        yield from _linear(f"{name}adaLN_modulation.1", (6 * wide, wide))
+        yield from affine_shapes(f"{name}adaLN_modulation.1", (6 * wide, wide))
     yield "diffusion_head_b.norm_final.weight", (wide,)
-    yield from _linear("diffusion_head_b.linear", (patch * patch * channels, wide))
-    yield from _linear("diffusion_head_b.adaLN_modulation.1", (2 * wide, wide))
+    yield from affine_shapes("diffusion_head_b.linear", (patch * patch * channels, wide))
+    yield from affine_shapes("diffusion_head_b.adaLN_modulation.1", (2 * wide, wide))
 
 
-def _layer_shapes(name: str, sizes: Mapping[str, Any], *, has_bias: bool) -> Shapes:
+def layer_shapes(name: str, sizes: Mapping[str, Any], *, has_bias: bool) -> Shapes:
     hidden, wide, dim = sizes["hidden_size"], sizes["intermediate_size"], sizes["head_dim"]
     heads, groups = sizes["num_attention_heads"], sizes["num_key_value_heads"]
     for part, num in (("q", heads), ("k", groups), ("v", groups)):
-        shapes = _linear(f"{name}self_attn.{part}_proj", (num * dim, hidden))
+        shapes = affine_shapes(f"{name}self_attn.{part}_proj", (num * dim, hidden))
         yield from (item for item in shapes if has_bias or item[0].endswith("weight"))
     yield f"{name}self_attn.o_proj.weight", (hidden, heads * dim)
     yield f"{name}mlp.gate_proj.weight", (wide, hidden)
@@ -199,16 +211,16 @@ def _semantic_shapes(document: Mapping[str, Any]) -> Shapes:
     width, wide = document["clip_latent_dim"], document["semantic_config"]["intermediate_size"]
     patch, channels = document["patch_size"], document["image_latent_dim"]
     num_patches = document["image_latent_height"] * document["image_latent_width"] // patch**2
-    yield from _linear("image_embedder_und.proj", (width, channels, patch, patch))
+    yield from affine_shapes("image_embedder_und.proj", (width, channels, patch, patch))
     yield "position_embedding.weight", (num_patches, width)
     for number in range(document["num_semantic_layers"]):
         name = f"und_trans.layers.{number}."
         for part in ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj"):
-            yield from _linear(f"{name}{part}", (width, width))
-        yield from _linear(f"{name}mlp.fc1", (wide, width))
-        yield from _linear(f"{name}mlp.fc2", (width, wide))
+            yield from affine_shapes(f"{name}{part}", (width, width))
+        yield from affine_shapes(f"{name}mlp.fc1", (wide, width))
+        yield from affine_shapes(f"{name}mlp.fc2", (width, wide))
         for part in ("layer_norm1", "layer_norm2"):
-            yield from _linear(f"{name}{part}", (width,))
+            yield from affine_shapes(f"{name}{part}", (width,))
 
 
 def vae_shapes(document: Mapping[str, Any]) -> Shapes:
@@ -216,12 +228,12 @@ def vae_shapes(document: Mapping[str, Any]) -> Shapes:
     vae = document["vae_config"]
     dim, channels, num_blocks = vae["dim"], vae["z_dim"], vae["num_res_blocks"] + 1
     widths = [dim * factor for factor in (vae["dim_mult"][-1], *vae["dim_mult"][::-1])]
-    yield from _linear("conv2", (channels, channels, 1, 1, 1))
-    yield from _linear("decoder.conv1", (widths[0], channels, 3, 3, 3))
+    yield from affine_shapes("conv2", (channels, channels, 1, 1, 1))
+    yield from affine_shapes("decoder.conv1", (widths[0], channels, 3, 3, 3))
     yield from _block_shapes("decoder.middle.0.", widths[0], widths[0])
     yield "decoder.middle.1.norm.gamma", (widths[0], 1, 1)
-    yield from _linear("decoder.middle.1.to_qkv", (3 * widths[0], widths[0], 1, 1))
-    yield from _linear("decoder.middle.1.proj", (widths[0], widths[0], 1, 1))
+    yield from affine_shapes("decoder.middle.1.to_qkv", (3 * widths[0], widths[0], 1, 1))
+    yield from affine_shapes("decoder.middle.1.proj", (widths[0], widths[0], 1, 1))
     yield from _block_shapes("decoder.middle.2.", widths[0], widths[0])
     place = 0
     for level, width in enumerate(widths[1:]):
@@ -230,22 +242,23 @@ def vae_shapes(document: Mapping[str, Any]) -> Shapes:
             yield from _block_shapes(f"decoder.upsamples.{place}.", given, width)
             given, place = width, place + 1
         if level < len(widths) - 2:
-            yield from _linear(f"decoder.upsamples.{place}.resample.1", (width // 2, width, 3, 3))
+            yield from affine_shapes(f"decoder.upsamples.{place}.resample.1", (width // 2, width, 3, 3))
             place += 1
     yield "decoder.head.0.gamma", (widths[-1], 1, 1, 1)
-    yield from _linear("decoder.head.2", (3, widths[-1], 3, 3, 3))
+    yield from affine_shapes("decoder.head.2", (3, widths[-1], 3, 3, 3))
 
 
 def _block_shapes(name: str, given: int, width: int) -> Shapes:
     yield f"{name}residual.0.gamma", (given, 1, 1, 1)
-    yield from _linear(f"{name}residual.2", (width, given, 3, 3, 3))
+    yield from affine_shapes(f"{name}residual.2", (width, given, 3, 3, 3))
     yield f"{name}residual.3.gamma", (width, 1, 1, 1)
-    yield from _linear(f"{name}residual.6", (width, width, 3, 3, 3))
+    yield from affine_shapes(f"{name}residual.6", (width, width, 3, 3, 3))
     if given != width:
-        yield from _linear(f"{name}shortcut", (width, given, 1, 1, 1))
+        yield from affine_shapes(f"{name}shortcut", (width, given, 1, 1, 1))
 
 
-def _linear(name: str, shape: tuple[int, ...]) -> Shapes:
+def affine_shapes(name: str, shape: tuple[int, ...]) -> Shapes:
+    """A weight, and a bias as long as its first side."""
     yield f"{name}.weight", shape
     yield f"{name}.bias", (shape[0],)
 
@@ -266,7 +279,7 @@ def _drawn(name: str, shape: tuple[int, ...], *, num_layers: int, generator: tor
         scale = math.prod(gain for part, gain in GAINS.items() if part in name) / math.sqrt(fan_in)
     if any(part in name for part in BRANCH_ENDS):
         scale *= min(1.0, math.sqrt(2 / num_layers))
-    return _on_grid(values * scale)
+    return on_grid(values * scale)
 
 
 def _set_turns(tensors: dict[str, torch.Tensor], *, generator: torch.Generator) -> None:
@@ -280,14 +293,14 @@ def _set_turns(tensors: dict[str, torch.Tensor], *, generator: torch.Generator) 
 
     fast = torch.zeros(FREQUENCY_DIM)
     fast[:NUM_FAST] = fast[half : half + NUM_FAST] = math.sqrt(half / NUM_FAST)
-    tensors["time_embed.mlp.0.weight"] = _on_grid(tensors["time_embed.mlp.0.weight"] * fast)
+    tensors["time_embed.mlp.0.weight"] = on_grid(tensors["time_embed.mlp.0.weight"] * fast)
     (first, second), biases = (tensors[f"{name}.weight"] for name in TIME_EMBEDDING), []
     biases.append(-(first * sinusoids(torch.rand(len(first), generator=generator))).sum(1))
     inner = sinusoids(torch.rand(len(second), generator=generator)) @ first.T + biases[0]
     biases.append(-(second * torch.nn.functional.silu(inner)).sum(1))
     for name, bias in zip(TIME_EMBEDDING, biases, strict=True):
-        tensors[f"{name}.bias"] = _on_grid(bias)
+        tensors[f"{name}.bias"] = on_grid(bias)
 
 
-def _on_grid(values: torch.Tensor) -> torch.Tensor:
+def on_grid(values: torch.Tensor) -> torch.Tensor:
     return values.to(torch.bfloat16).to(torch.float32)

@@ -17,6 +17,12 @@ RUNNABLE: dict[str, str] = {
 }
 """built-in kind of workload -> why it does not run yet; empty = it runs"""
 
+FROM_HUB = {
+    "flow": "body, flow head, VAE and tokenizer lie in several repositories",
+    "tokens": "no published checkpoint has been read",
+}
+"""image_head.kind -> why"""
+
 WHAT_RUNS = "chat, shared_prefix, trace, code_edit, constrained_json, streaming_asr, text_to_image"
 
 
@@ -43,17 +49,11 @@ def _model(spec: Spec) -> Iterator[str]:
 
 
 def _image(spec: Spec) -> Iterator[str]:
-    """Of models that draw, those by flow run, and from seeded weights or a folder."""
+    """Models that draw run from seeded weights or a folder."""
     model = spec.model
-    if model.modality is not Modality.image:
-        return
-    if model.image_head.kind != "flow":
+    if model.modality is Modality.image and model.source.kind is SourceKind.hub:
+        why = FROM_HUB.get(model.image_head.kind, "how it draws is not declared")
         yield (
-            f"model.image_head.kind: '{model.image_head.kind}' does not run yet: there is no scaffold and no reference "
-            "that draws token by token; what runs: flow"
-        )
-    elif model.source.kind is SourceKind.hub:
-        yield (
-            f"model.source.kind: '{model.id}' cannot be fetched from the hub yet: body, flow head, VAE and tokenizer "
-            "lie in several repositories; what runs: seeded, or a folder in the layout of docs/image.md"
+            f"model.source.kind: '{model.id}' cannot be fetched from the hub yet: {why}; what runs: seeded, or a "
+            "folder in the layout of docs/image.md"
         )

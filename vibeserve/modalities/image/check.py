@@ -45,23 +45,14 @@ class ImageCheck:
     )
 
     def compare(self, expected: Any, record: ImageRecord) -> Sequence[Distance]:
-        pixels = _pixel_distance(expected, record.output)
+        pixels = pixel_distance(expected, record.output)
         if record.request.payload.get("is_plain"):
             # nobody asked for latents
             return [pixels]
         return [_latent_distance(expected, record.output), pixels]
 
     def inspect(self, records: Sequence[ImageRecord]) -> Sequence[Finding]:
-        """The same picture for different requests: no two of a load share a seed."""
-        groups: dict[str, set[int]] = defaultdict(set)
-        for record in records:
-            if record.output is not None:
-                groups[digest_of(record.output["png"])].add(record.request.payload["seed"])
-        num = sum(len(seeds) - 1 for seeds in groups.values())
-        if not num:
-            return []
-        text = f"{num} of {len(records)} images came for another seed, too"
-        return [Finding(reason_class="repeated_image", text=text)]
+        return repeated_images(records)
 
     def judge(self, replies: Sequence[ReplyDistances]) -> Judgement:
         """Figures alone; the limits decide."""
@@ -75,6 +66,19 @@ class ImageCheck:
     def same(self, first: ImageRecord, again: ImageRecord) -> Sequence[Distance]:
         """Two records of one request: alike as two honest computations are."""
         return self.compare(first.output, again)
+
+
+def repeated_images(records: Sequence[ImageRecord]) -> list[Finding]:
+    """The same picture for different requests: no two of a load share a seed."""
+    groups: dict[str, set[int]] = defaultdict(set)
+    for record in records:
+        if record.output is not None:
+            groups[digest_of(record.output["png"])].add(record.request.payload["seed"])
+    num = sum(len(seeds) - 1 for seeds in groups.values())
+    if not num:
+        return []
+    text = f"{num} of {len(records)} images came for another seed, too"
+    return [Finding(reason_class="repeated_image", text=text)]
 
 
 def _latent_distance(expected: Any, served: Any) -> Distance:
@@ -92,7 +96,8 @@ def _latent_distance(expected: Any, served: Any) -> Distance:
     return Distance(name=LATENT, values=(float(relative),), unit="relative")
 
 
-def _pixel_distance(expected: Any, served: Any) -> Distance:
+def pixel_distance(expected: Any, served: Any) -> Distance:
+    """Of two outputs with a `png` each."""
     try:
         right, found = pixels_of(expected["png"]), pixels_of(served["png"])
     except ValueError as error:

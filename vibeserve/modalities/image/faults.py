@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from vibeserve.contract import Context, Fault, References, Request
-from vibeserve.modalities.image.wire import output_of, pixels_of
+from vibeserve.modalities.image.wire import pixels_of, png_of
 from vibeserve.modalities.image.workload import with_payload
 
 LESS_GUIDANCE = 0.85
@@ -29,19 +29,19 @@ class ImageFaults:
         self.FAULTS = (
             Fault(name="other_prompt", is_wrong=True, make=_other_prompt),
             Fault(name="no_text", is_wrong=True, make=_drawn(lambda payload: {"prompt": ""})),
-            Fault(name="half_the_prompt", is_wrong=True, make=_drawn(_half_prompt)),
+            Fault(name="half_the_prompt", is_wrong=True, make=_drawn(half_prompt)),
             Fault(name="one_step_fewer", is_wrong=True, make=_drawn(lambda payload: {"steps": payload["steps"] - 1})),
             Fault(name="fewer_steps", is_wrong=True, make=_drawn(_fewer_steps)),
-            Fault(name="lower_guidance", is_wrong=True, make=_drawn(_lower_guidance)),
+            Fault(name="lower_guidance", is_wrong=True, make=_drawn(lower_guidance)),
             Fault(name="no_guidance", is_wrong=True, make=_drawn(lambda payload: {"guidance": 1.0})),
             Fault(name="other_seed", is_wrong=True, make=_drawn(lambda payload: {"seed": payload["seed"] + 1})),
             Fault(name="image_of_another_request", is_wrong=True, make=_another_image),
-            Fault(name="half_the_resolution", is_wrong=True, make=_blurred),
-            Fault(name="smaller_image", is_wrong=True, make=_smaller),
-            Fault(name="constant_image", is_wrong=True, make=_constant),
-            Fault(name="mirrored_image", is_wrong=True, make=_mirrored),
-            Fault(name="png_header_and_garbage", is_wrong=True, make=_garbage),
-            Fault(name="truncated_png", is_wrong=True, make=_truncated),
+            Fault(name="half_the_resolution", is_wrong=True, make=_right(lambda right: changed(right, blurred))),
+            Fault(name="smaller_image", is_wrong=True, make=_right(lambda right: changed(right, smaller))),
+            Fault(name="constant_image", is_wrong=True, make=_right(lambda right: changed(right, constant))),
+            Fault(name="mirrored_image", is_wrong=True, make=_right(lambda right: changed(right, mirrored))),
+            Fault(name="png_header_and_garbage", is_wrong=True, make=_right(garbage)),
+            Fault(name="truncated_png", is_wrong=True, make=_right(truncated)),
             Fault(name="no_latents", is_wrong=True, make=_no_latents),
             Fault(name="bfloat16", is_wrong=False, make=_bfloat16),
         )
@@ -74,7 +74,7 @@ def _another_image(references: References, request: Request, other: Request) -> 
     return references.exact().run(other)
 
 
-def _half_prompt(payload: dict[str, Any]) -> dict[str, Any]:
+def half_prompt(payload: dict[str, Any]) -> dict[str, Any]:
     return {"prompt": payload["prompt"][: len(payload["prompt"]) // 2]}
 
 
@@ -82,49 +82,50 @@ def _fewer_steps(payload: dict[str, Any]) -> dict[str, Any]:
     return {"steps": max(1, int(FEWER_STEPS * payload["steps"]))}
 
 
-def _lower_guidance(payload: dict[str, Any]) -> dict[str, Any]:
+def lower_guidance(payload: dict[str, Any]) -> dict[str, Any]:
     return {"guidance": max(1.0, LESS_GUIDANCE * payload["guidance"])}
-
-
-def _changed(references: References, request: Request, change: Callable[[Any], Any]) -> Any:
-    """The right latents beside another picture."""
-    import numpy as np
-
-    right = references.exact().run(request)
-    pixels = np.ascontiguousarray(change(pixels_of(right["png"])))
-    return right | {"png": output_of(pixels, np.zeros(1, dtype=np.float32))["png"]}
-
-
-def _blurred(references: References, request: Request, other: Request) -> Any:
-    """Drawn at half the resolution and scaled up."""
-    return _changed(references, request, lambda pixels: pixels[::2, ::2].repeat(2, axis=0).repeat(2, axis=1))
-
-
-def _smaller(references: References, request: Request, other: Request) -> Any:
-    return _changed(references, request, lambda pixels: pixels[::2, ::2])
-
-
-def _constant(references: References, request: Request, other: Request) -> Any:
-    """The mean of the right image everywhere: the best that one colour can do."""
-    return _changed(references, request, lambda pixels: 0 * pixels + pixels.mean(axis=(0, 1)).astype(pixels.dtype))
-
-
-def _mirrored(references: References, request: Request, other: Request) -> Any:
-    return _changed(references, request, lambda pixels: pixels[:, ::-1])
-
-
-def _garbage(references: References, request: Request, other: Request) -> Any:
-    """A right header, with the right size in it, and nothing behind it that can be read."""
-    right = references.exact().run(request)
-    data = base64.b64decode(right["png"])
-    return right | {"png": base64.b64encode(data[:40] + b"\x5a" * (len(data) - 40)).decode()}
-
-
-def _truncated(references: References, request: Request, other: Request) -> Any:
-    right = references.exact().run(request)
-    data = base64.b64decode(right["png"])
-    return right | {"png": base64.b64encode(data[: len(data) // 2]).decode()}
 
 
 def _no_latents(references: References, request: Request, other: Request) -> Any:
     return references.exact().run(request) | {"latents": ""}
+
+
+def _right(change: Callable[[Any], Any]) -> Make:
+    """The right latents beside what `change` makes of the right output."""
+    return lambda references, request, other: change(references.exact().run(request))
+
+
+def changed(right: Any, change: Callable[[Any], Any]) -> Any:
+    """A right output with another picture."""
+    import numpy as np
+
+    return right | {"png": png_of(np.ascontiguousarray(change(pixels_of(right["png"]))))}
+
+
+def blurred(pixels: Any) -> Any:
+    """Drawn at half the resolution and scaled up."""
+    return pixels[::2, ::2].repeat(2, axis=0).repeat(2, axis=1)
+
+
+def smaller(pixels: Any) -> Any:
+    return pixels[::2, ::2]
+
+
+def constant(pixels: Any) -> Any:
+    """The mean of the right image everywhere: the best that one colour can do."""
+    return 0 * pixels + pixels.mean(axis=(0, 1)).astype(pixels.dtype)
+
+
+def mirrored(pixels: Any) -> Any:
+    return pixels[:, ::-1]
+
+
+def garbage(right: Any) -> Any:
+    """A right header, with the right size in it, and nothing behind it that can be read."""
+    data = base64.b64decode(right["png"])
+    return right | {"png": base64.b64encode(data[:40] + b"\x5a" * (len(data) - 40)).decode()}
+
+
+def truncated(right: Any) -> Any:
+    data = base64.b64decode(right["png"])
+    return right | {"png": base64.b64encode(data[: len(data) // 2]).decode()}

@@ -39,10 +39,10 @@ class FlowNetwork:
         self._config = config
         body, head = config["llm_config"], config["diffusion_head_config"]
         self._layers = [
-            _Layer(tensors, f"showo.model.layers.{number}.", body) for number in range(body["num_hidden_layers"])
+            Layer(tensors, f"showo.model.layers.{number}.", body) for number in range(body["num_hidden_layers"])
         ]
         self._head = [
-            _Layer(tensors, f"diffusion_head_a.{number}.", head) for number in range(config["num_diffusion_layers"])
+            Layer(tensors, f"diffusion_head_a.{number}.", head) for number in range(config["num_diffusion_layers"])
         ]
 
     @torch.inference_mode()
@@ -118,7 +118,7 @@ class FlowNetwork:
         return self._tensors[f"{name}.weight"], self._tensors[f"{name}.bias"]
 
 
-class _Layer:
+class Layer:
     """One block of body or head. The head's has norms of queries and keys, and is modulated in the image's rows."""
 
     def __init__(self, tensors: Mapping[str, Tensor], name: str, sizes: Mapping[str, Any]) -> None:
@@ -129,8 +129,8 @@ class _Layer:
         self, x: Tensor, *, first: int, kept: tuple[Tensor, Tensor] | None, keep: list[tuple[Tensor, Tensor]] | None,
         modulation: Sequence[Tensor] | None,
     ) -> Tensor:  # fmt: skip
-        """Rows `x` [1, num_rows, hidden_size] at positions from `first` on. `kept`: keys and values before them, which
-        all rows see with each other; without it the rows are causal. `keep` gets their own keys and values."""
+        """Rows `x` [batch, num_rows, hidden_size] at positions from `first` on. `kept`: keys and values before them,
+        which all rows see with each other; without it the rows are causal. `keep` gets their own keys and values."""
         normed = self._norm("input_layernorm", x)
         if modulation is not None:
             normed = normed * (1 + modulation[1]) + modulation[0]
@@ -148,7 +148,7 @@ class _Layer:
     ) -> Tensor:
         dim = self._sizes["head_dim"]
         q, k, v = (
-            self._linear(f"self_attn.{part}_proj", x).view(1, x.shape[1], -1, dim).transpose(1, 2) for part in "qkv"
+            self._linear(f"self_attn.{part}_proj", x).view(*x.shape[:2], -1, dim).transpose(1, 2) for part in "qkv"
         )
         if f"{self._name}self_attn.q_norm.weight" in self._tensors:
             q, k = self._norm("self_attn.q_norm", q), self._norm("self_attn.k_norm", k)
@@ -159,7 +159,7 @@ class _Layer:
         if kept is not None:
             k, v = torch.cat((kept[0], k), dim=2), torch.cat((kept[1], v), dim=2)
         out = functional.scaled_dot_product_attention(q, k, v, is_causal=kept is None, enable_gqa=True)
-        return self._linear("self_attn.o_proj", out.transpose(1, 2).reshape(1, x.shape[1], -1))
+        return self._linear("self_attn.o_proj", out.transpose(1, 2).reshape(*x.shape[:2], -1))
 
     def _norm(self, name: str, x: Tensor) -> Tensor:
         return rms_norm(x, self._tensors[f"{self._name}{name}.weight"], eps=self._sizes["rms_norm_eps"])

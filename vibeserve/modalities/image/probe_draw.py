@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from vibeserve.contract import Pool
+from vibeserve.contract import Pool, Request
 from vibeserve.modalities import open_bundle
 from vibeserve.modalities.image.check import LATENT_MAX, PIXEL_MAX, pixel_error
-from vibeserve.modalities.image.wire import IMAGES_PATH, body_of, latents_of, pixels_of, read_answer
+from vibeserve.modalities.image.wire import IMAGES_PATH, body_of, image_in, latents_of, pixels_of, read_answer
 from vibeserve.modalities.probe_http import PlainHttp, expect, expect_error
 from vibeserve.modalities.probes import ProbeJob
 
@@ -24,8 +24,9 @@ PROBE_STEPS = 2
 @dataclass(frozen=True, kw_only=True)
 class Image:
     png: str
-    latents: str
     seed: Any
+    latents: str = ""
+    token_ids: tuple[Any, ...] = ()
 
     @property
     def size(self) -> tuple[int, int]:
@@ -48,11 +49,16 @@ class Drawer:
 
     @cached_property
     def bodies(self) -> list[dict[str, Any]]:
-        """Of the pool that anybody may see, with few steps."""
+        """Of the pool that anybody may see."""
         requests = open_bundle(self._job.bundle).workload.requests(self._job.seed, Pool.visible)
-        return [
-            {**body_of(next(requests), model=self.model), "steps": PROBE_STEPS} for _ in range(NUM_REQUESTS)
-        ]  # fmt: skip
+        return [self._body_of(next(requests)) for _ in range(NUM_REQUESTS)]
+
+    def _body_of(self, request: Request) -> dict[str, Any]:
+        return {**body_of(request, model=self.model), "steps": PROBE_STEPS}
+
+    def _image_of(self, answer: bytes) -> Image:
+        found = read_answer(answer)
+        return Image(png=found["png"], latents=found["latents"], seed=image_in(answer).get("seed"))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -72,8 +78,7 @@ class Drawer:
         asked = {name: value for name, value in body.items() if value is not None}
         status, _, answer = self.http.ask("POST", IMAGES_PATH, body=json.dumps(asked).encode())
         expect(status == 200, f"an image answers {status}")
-        found = read_answer(answer)
-        return Image(png=found["png"], latents=found["latents"], seed=json.loads(answer)["data"][0].get("seed"))
+        return self._image_of(answer)
 
     def refused(self, body: Mapping[str, Any], what: str, *, wanted: int | None = None) -> None:
         asked = {name: value for name, value in body.items() if value is not None}

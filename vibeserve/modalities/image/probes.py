@@ -10,7 +10,7 @@ import http.client
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,22 @@ from vibeserve.modalities.image.probe_draw import Drawer, alike, concurrently, u
 from vibeserve.modalities.image.wire import IMAGES_PATH
 from vibeserve.modalities.probe_http import ProbeFailure, expect, expect_error
 from vibeserve.modalities.probe_run import MALFORMED, run_check, shape_text
-from vibeserve.modalities.probes import ProbeJob, ProbeReport
+from vibeserve.modalities.probes import ProbeJob, ProbeReport, ProbeSuite
 
+BAD: dict[str, dict[str, Any]] = {
+    "no prompt": {"prompt": None},
+    "an empty prompt": {"prompt": ""},
+    "a prompt that is no text": {"prompt": ["a", "b"]},
+    "a prompt longer than the model": {"prompt": "word " * 200_000},
+    "guidance below 1": {"guidance": 0.5},
+    "guidance as a text": {"guidance": "4"},
+    "a seed below 0": {"seed": -1},
+    "a seed that is no number": {"seed": True},
+    "a seed beyond all": {"seed": 1 << 70},
+    "several images": {"n": 2},
+    "no image": {"n": 0},
+    "an answer by URL": {"response_format": "url"},
+}
 NUM_ABANDONED = 4
 MUCH_GUIDANCE = 9.0
 
@@ -128,27 +142,20 @@ def check_default_seed(drawer: Drawer) -> None:
 
 def check_bad_requests(drawer: Drawer) -> None:
     """What cannot be served is refused with a 4xx and an error object."""
-    asked = drawer.bodies[0]
     bad: dict[str, dict[str, Any]] = {
-        "no prompt": {"prompt": None},
-        "an empty prompt": {"prompt": ""},
-        "a prompt that is no text": {"prompt": ["a", "b"]},
-        "a prompt longer than the model": {"prompt": "word " * 200_000},
         "no steps": {"steps": 0},
         "half a step": {"steps": 2.5},
         "too many steps": {"steps": 10**9},
         "steps as a text": {"steps": "10"},
-        "guidance below 1": {"guidance": 0.5},
-        "guidance as a text": {"guidance": "4"},
-        "a seed below 0": {"seed": -1},
-        "a seed that is no number": {"seed": True},
-        "a seed beyond all": {"seed": 1 << 70},
-        "several images": {"n": 2},
-        "no image": {"n": 0},
-        "an answer by URL": {"response_format": "url"},
         "latents that are no boolean": {"return_latents": "yes"},
     }
-    for what, change in bad.items():
+    expect_refused(drawer, bad)
+
+
+def expect_refused(drawer: Drawer, own: Mapping[str, dict[str, Any]]) -> None:
+    """Changes of a request that no model draws, and `own` ones, by what they are; then it draws as before."""
+    asked = drawer.bodies[0]
+    for what, change in (*BAD.items(), *own.items()):
         drawer.refused({**asked, **change}, what)
     drawer.http.expect_no_json_refused(IMAGES_PATH)
     status, _, body = drawer.http.ask("POST", IMAGES_PATH, body=b"[]")
@@ -183,18 +190,28 @@ CHECK_FUNCTIONS: dict[str, Callable[[Drawer], None]] = {
 
 
 def main(argv: Sequence[str]) -> int:
+    return run_probes(argv, suite=PROBES, functions=CHECK_FUNCTIONS, make=Drawer)
+
+
+def run_probes(
+    argv: Sequence[str], *, suite: ProbeSuite, functions: Mapping[str, Callable[[Any], None]],
+    make: Callable[..., Drawer],
+) -> int:  # fmt: skip
+    """Read the job, run the suite's checks by their functions, print the report."""
     job = read_document(Path(argv[0]), ProbeJob)
     deadline_s = time.monotonic() + job.timeout_s
-    drawer = Drawer(job, deadline_s=deadline_s)
-    checks = tuple(run_check(name, partial(_detail, name, drawer), deadline_s=deadline_s) for name in PROBES.checks)
+    drawer = make(job, deadline_s=deadline_s)
+    checks = tuple(
+        run_check(name, partial(_detail, functions[name], drawer), deadline_s=deadline_s) for name in suite.checks
+    )
     sys.stdout.write(canonical_json(ProbeReport(checks=checks)) + "\n")
     return 0
 
 
-def _detail(name: str, drawer: Drawer) -> str:
+def _detail(check: Callable[[Any], None], drawer: Drawer) -> str:
     """Empty when the check holds."""
     try:
-        CHECK_FUNCTIONS[name](drawer)
+        check(drawer)
     except ProbeFailure as error:
         return str(error)
     except SendError as error:

@@ -40,36 +40,53 @@ class ImageRecord(Record):
 def body_of(request: Request, *, model: str, is_plain: bool = False) -> dict[str, Any]:
     """JSON of the request. `is_plain`: without the latents that only the check asks for."""
     payload = request.payload
-    body = {
-        "model": model, "prompt": payload["prompt"], "size": payload["size"], "n": 1, "response_format": "b64_json",
-        "steps": payload["steps"], "guidance": payload["guidance"], "seed": payload["seed"],
-    }  # fmt: skip
+    body = plain_body(request, model=model) | {"steps": payload["steps"]}
     is_plain = is_plain or bool(payload.get("is_plain"))
     return body if is_plain else body | {"return_latents": True}
 
 
+def plain_body(request: Request, *, model: str) -> dict[str, Any]:
+    """JSON of what every model that draws is asked."""
+    payload = request.payload
+    return {
+        "model": model, "prompt": payload["prompt"], "size": payload["size"], "n": 1, "response_format": "b64_json",
+        "guidance": payload["guidance"], "seed": payload["seed"],
+    }  # fmt: skip
+
+
 def read_answer(body: bytes) -> dict[str, Any]:
     """The output of an answer, undecoded. SendError for one of another shape."""
+    image = image_in(body)
+    latents = image.get("latents", "")
+    if not isinstance(latents, str):
+        raise SendError("malformed answer (latents that are no text)")
+    return {"png": image["b64_json"], "latents": latents}
+
+
+def image_in(body: bytes) -> dict[str, Any]:
+    """The one entry of `data`, whose `b64_json` is text. SendError for an answer of another shape."""
     try:
         (image,) = json.loads(body)["data"]
-        png, latents = image["b64_json"], image.get("latents", "")
-        if not isinstance(png, str) or not isinstance(latents, str):
+        if not isinstance(image["b64_json"], str):
             raise TypeError("no base64")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SendError(f"malformed answer ({type(error).__name__})") from error
-    return {"png": png, "latents": latents}
+    found: dict[str, Any] = image
+    return found
 
 
 def output_of(pixels: NDArray[np.uint8], latents: NDArray[np.float32]) -> dict[str, Any]:
     """JSON data of one image: pixels [height, width, 3], latents [channels, height, width]."""
+    return {"png": png_of(pixels), "latents": base64.b64encode(latents.astype("<f4").tobytes()).decode()}
+
+
+def png_of(pixels: NDArray[np.uint8]) -> str:
+    """Base64 of a PNG of pixels [height, width, 3]."""
     from PIL import Image
 
     stream = io.BytesIO()
     Image.fromarray(pixels).save(stream, format="PNG")
-    return {
-        "png": base64.b64encode(stream.getvalue()).decode(),
-        "latents": base64.b64encode(latents.astype("<f4").tobytes()).decode(),
-    }
+    return base64.b64encode(stream.getvalue()).decode()
 
 
 def pixels_of(png: str) -> NDArray[np.uint8]:

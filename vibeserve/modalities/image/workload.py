@@ -23,8 +23,8 @@ def configure(context: Context) -> ImageWorkload:
     return ImageWorkload(context)
 
 
-class ImageWorkload:
-    """See `contract.Workload`. The tokenizer is loaded when requests are made, never to send them."""
+class PictureWorkload:
+    """What images share however they are drawn: records and measures."""
 
     METRICS: Sequence[Metric] = MEASURED
     RECORD = ImageRecord
@@ -35,6 +35,13 @@ class ImageWorkload:
     @cached_property
     def declared(self) -> Workload:
         return from_data(Workload, dict(self._context.workload))
+
+    def measure(self, records: Sequence[ImageRecord], windows: Sequence[Window]) -> dict[str, float]:
+        return measure_images(records, windows)
+
+
+class ImageWorkload(PictureWorkload):
+    """See `contract.Workload`. The tokenizer is loaded when requests are made, never to send them."""
 
     def requests(self, seed: int, pool: Pool) -> Iterator[Request]:
         from vibeserve.weights import load_tokenizer
@@ -52,9 +59,6 @@ class ImageWorkload:
             return ImageRecord(request=request, output=read_answer(answer.body))
         except SendError as error:
             return ImageRecord(request=request, error=str(error))
-
-    def measure(self, records: Sequence[ImageRecord], windows: Sequence[Window]) -> dict[str, float]:
-        return measure_images(records, windows)
 
     def shortened(self, request: Request) -> Request:
         return with_payload(request, steps=min(SHORT_STEPS, request.payload["steps"]))

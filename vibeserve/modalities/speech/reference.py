@@ -56,9 +56,7 @@ class SpeechReference:
         self._tokenizer = load_tokenizer(model_dir)
         self._is_streaming = AutoConfig.from_pretrained(model_dir / "f32").model_type == STREAMING
         kind = MoonshineStreamingForConditionalGeneration if self._is_streaming else MoonshineForConditionalGeneration
-        self._model = kind.from_pretrained(
-            model_dir / "f32", dtype=getattr(torch, dtype), attn_implementation="sdpa"
-        )
+        self._model = kind.from_pretrained(model_dir / "f32", dtype=getattr(torch, dtype), attn_implementation="sdpa")
         self._model.eval().to(device)
         config = self._model.config
         self.start_id = int(config.decoder_start_token_id or config.bos_token_id)

@@ -123,7 +123,9 @@ class AnswerSource:
             # one core is left to the load generator; threads that wait for each other are slower than fewer
             num_threads = max(1, (os.cpu_count() or 1) - 1)
             environment = {
-                **os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
+                **os.environ,
+                "HF_HUB_OFFLINE": "1",
+                "TOKENIZERS_PARALLELISM": "false",
                 "OMP_NUM_THREADS": str(num_threads),
             }
             argv = [sys.executable, "-m", f"{__package__}.answerer", self._model_dir]

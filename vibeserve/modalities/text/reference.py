@@ -217,9 +217,7 @@ class TextReference:
 
     @cached_property
     def _grammars(self) -> Grammars:
-        return Grammars(
-            self._tokenizer.to_str(), vocab_size=int(self._text_config.vocab_size), end_ids=self._end_ids
-        )
+        return Grammars(self._tokenizer.to_str(), vocab_size=int(self._text_config.vocab_size), end_ids=self._end_ids)
 
     @cached_property
     def _text_config(self) -> Any:

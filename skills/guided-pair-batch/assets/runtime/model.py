@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from .attention import attend
+from .blocks import Block
 from .interfaces import ModelConfig
-from .layers import Block, Ends
+from .layers import Ends
 from .parameters import Parameters
 
 

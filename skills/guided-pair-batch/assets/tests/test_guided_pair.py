@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from runtime.blocks import Block
 from runtime.interfaces import ModelConfig
-from runtime.layers import Block
 from runtime.model import Model
 
 

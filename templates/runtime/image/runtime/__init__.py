@@ -1,1 +1,1 @@
-"""A self-contained serving runtime for one model that draws: images by flow matching, one at a time."""
+"""A self-contained serving runtime for one model that draws: one image at a time."""

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import base64
-import math
 import re
-import secrets
 import time
 from typing import Any
 
+from .fields import check_form, check_length, flag_in, guidance_in, number_in, seed_in, text_in
 from .interfaces import PIXELS_PER_LATENT, Drawn, ModelConfig, Request, TokenizerLike
 from .parameters import Parameters
 from .protocol import ApiError
 
 PATH = "/v1/images/generations"
-SEED_BITS = 32
-"""that torch's CPU generator reads: a larger seed would be a smaller one in disguise, and is refused"""
-MAX_GUIDANCE = 100.0
 
 
 class Api:
@@ -27,35 +23,24 @@ class Api:
         self._config, self._tokenizer, self._parameters = config, tokenizer, parameters
 
     def parse(self, body: dict[str, Any], *, request_id: str) -> Request:
-        if number_in(body, "n", 1, low=1, high=10) != 1:
-            raise ApiError(400, "n: one image a request is drawn", param="n")
-        for name, valid in (("response_format", "b64_json"), ("output_format", "png")):
-            if body.get(name) not in (None, valid):
-                raise ApiError(400, f"{name}: only {valid} is served", param=name)
-        returns_latents = body.get("return_latents", False)
-        if not isinstance(returns_latents, bool):
-            raise ApiError(400, "return_latents: true or false", param="return_latents")
+        check_form(body)
         width_px, height_px = self._size(body.get("size"))
         parameters = self._parameters
         return Request(
             request_id=request_id,
-            token_ids=self._prompt(body.get("prompt"), width_px=width_px, height_px=height_px),
+            token_ids=self._prompt(text_in(body), width_px=width_px, height_px=height_px),
             width_px=width_px,
             height_px=height_px,
             steps=number_in(body, "steps", parameters.default_steps, low=1, high=parameters.max_steps),
-            guidance=guidance_of(body.get("guidance"), default=parameters.default_guidance),
-            seed=number_in(body, "seed", secrets.randbits(SEED_BITS), low=0, high=(1 << SEED_BITS) - 1),
-            returns_latents=returns_latents,
+            guidance=guidance_in(body, parameters=parameters),
+            seed=seed_in(body),
+            returns_latents=flag_in(body, "return_latents"),
         )
 
-    def _prompt(self, prompt: Any, *, width_px: int, height_px: int) -> tuple[int, ...]:
-        if not isinstance(prompt, str) or not prompt:
-            raise ApiError(400, "prompt: a text that is not empty", param="prompt")
+    def _prompt(self, prompt: str, *, width_px: int, height_px: int) -> tuple[int, ...]:
         token_ids = tuple(self._tokenizer.encode(prompt))
         num_patches = width_px * height_px // self._config.patch_px**2
-        most = self._config.max_positions - num_patches - 3
-        if len(token_ids) > most:
-            raise ApiError(400, f"prompt: {len(token_ids)} tokens; at most {most} fit beside the image", param="prompt")
+        check_length(token_ids, most=self._config.max_positions - num_patches - 3)
         return token_ids
 
     def _size(self, size: Any) -> tuple[int, int]:
@@ -75,27 +60,8 @@ class Api:
         return sides
 
 
-def number_in(body: dict[str, Any], name: str, default: int, *, low: int, high: int) -> int:
-    value = body.get(name)
-    if value is None:
-        return default
-    if type(value) is not int or not low <= value <= high:
-        raise ApiError(400, f"{name}: a whole number from {low} to {high}", param=name)
-    return value
-
-
-def guidance_of(value: Any, *, default: float) -> float:
-    if value is None:
-        return default
-    is_number = type(value) in (int, float) and math.isfinite(value)
-    if not is_number or not 1 <= value <= MAX_GUIDANCE:
-        text = f"guidance: a number from 1 (the prompt alone) to {MAX_GUIDANCE:g}"
-        raise ApiError(400, text, param="guidance")
-    return float(value)
-
-
 def render(drawn: Drawn, request: Request) -> dict[str, Any]:
     image: dict[str, Any] = {"b64_json": base64.b64encode(drawn.png).decode(), "seed": drawn.seed}
     if request.returns_latents:
-        image["latents"] = base64.b64encode(drawn.latents).decode()
+        image["latents"] = base64.b64encode(drawn.source.numpy().astype("<f4").tobytes()).decode()
     return {"created": int(time.time()), "data": [image]}

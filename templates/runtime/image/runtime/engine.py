@@ -67,12 +67,12 @@ class Engine:
         self.metrics.num_running = 1
         try:
             with torch.inference_mode():
-                latents = self.sampler.draw(request, is_dropped=dropped.is_set)
+                source = self.sampler.draw(request, is_dropped=dropped.is_set)
                 drawn_s = perf_counter()
                 self.spans.add("decode.linear", drawn_s - started_s)
-                picture = png.encode(self.decoder.decode(latents).numpy())
+                picture = png.encode(self.decoder.decode(source).numpy())
                 self.spans.add("decode.other", perf_counter() - drawn_s)
-            return Drawn(png=picture, latents=latents.numpy().astype("<f4").tobytes(), seed=request.seed)
+            return Drawn(png=picture, source=source, seed=request.seed)
         finally:
             self.metrics.num_running = 0
 

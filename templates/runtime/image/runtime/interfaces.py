@@ -95,10 +95,10 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawn:
-    """One image: a PNG, and the latents that it was decoded from, f32 little-endian [channels, height, width]."""
+    """One image: a PNG, and the latents that it was decoded from, [channels, height, width]."""
 
     png: bytes
-    latents: bytes
+    source: Tensor
     seed: int
 
 

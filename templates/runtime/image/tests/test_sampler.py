@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import struct
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import asked
+from png_reader import read_png
 from runtime import png, weights
 from runtime.decoder import PixelDecoder
 from runtime.interfaces import Dropped, ModelConfig
@@ -77,19 +75,3 @@ def test_a_picture_has_eight_pixels_a_latent_and_its_png_is_whole(
     assert pixels.float().std() > 5
     assert not torch.equal(pixels, decoder.decode(latents.flip(1)))
     np.testing.assert_array_equal(read_png(png.encode(pixels.numpy())), pixels.numpy())
-
-
-def read_png(data: bytes) -> np.ndarray:
-    """Unfiltered RGB alone; every chunk's checksum is looked at."""
-    stream, parts, size = io.BytesIO(data), {}, (0, 0)
-    assert stream.read(8) == b"\x89PNG\r\n\x1a\n"
-    while head := stream.read(8):
-        length, kind = struct.unpack(">I4s", head)
-        body = stream.read(length)
-        assert struct.unpack(">I", stream.read(4))[0] == zlib.crc32(kind + body)
-        parts[kind] = body
-    assert list(parts) == [b"IHDR", b"IDAT", b"IEND"]
-    size = struct.unpack(">II", parts[b"IHDR"][:8])
-    rows = np.frombuffer(zlib.decompress(parts[b"IDAT"]), dtype=np.uint8).reshape(size[1], 1 + 3 * size[0])
-    assert not rows[:, 0].any()
-    return rows[:, 1:].reshape(size[1], size[0], 3)

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 import pytest
-from image_samples import tiny_image_dir
+from image_samples import image_model, tiny_image_dir, tiny_janus_dir
 
 from vibeserve.accuracy.judging import judge_records
 from vibeserve.baselines import PEERS, PeerOptions
@@ -14,19 +14,22 @@ from vibeserve.client import LoadSession
 from vibeserve.config import compose_spec
 from vibeserve.contract import Pool
 from vibeserve.core.nouns import LoadPoint
-from vibeserve.core.paths import data_dir
 from vibeserve.hosts import get_host
 from vibeserve.modalities import bundle_ref, open_bundle
 from vibeserve.service import start_server
+from vibeserve.skills import compose_scaffold, write_scaffold
 from vibeserve.spec import BaselineClass, Tier
 
 NAMES = ("reference", "reference_tuned")
 
 
-def options(tmp_path: Path, dtype: str, *, model_dir: Path = Path("model")) -> PeerOptions:
+MODELS = {"tiny_image": tiny_image_dir, "tiny_janus": tiny_janus_dir}
+
+
+def options(tmp_path: Path, dtype: str, *, model: str = "tiny_image", model_dir: Path = Path("model")) -> PeerOptions:
     return PeerOptions(
         model_dir=model_dir, dtype=dtype, max_concurrency=1, max_sequence_tokens=64, scratch_dir=tmp_path,
-        scaffold=data_dir("templates") / "runtime" / "image",
+        scaffold=write_scaffold(compose_scaffold(image_model(model)), tmp_path / "scaffold"),
     )  # fmt: skip
 
 
@@ -36,6 +39,7 @@ def test_they_say_what_they_are() -> None:
     assert all(PEERS[name].installed_version() for name in NAMES)
 
 
+@pytest.mark.parametrize("model", sorted(MODELS))
 @pytest.mark.parametrize(
     ("name", "dtype", "flavour", "replaced"),
     [
@@ -44,22 +48,25 @@ def test_they_say_what_they_are() -> None:
     ],
 )
 def test_their_modules_lie_over_the_scaffolds(
-    tmp_path: Path, name: str, dtype: str, flavour: str, replaced: list[str]
+    tmp_path: Path, model: str, name: str, dtype: str, flavour: str, replaced: list[str]
 ) -> None:
-    launch = PEERS[name].launch(options(tmp_path, dtype))
+    launch = PEERS[name].launch(options(tmp_path, dtype, model=model))
     runtime = launch.workdir / "runtime"
     assert (runtime / "flavour.py").read_text().endswith(flavour)
     assert sorted(path.stem.removeprefix("scaffold_") for path in runtime.glob("scaffold_*.py")) == replaced
     assert bool(launch.writable) is (name == "reference_tuned") is ("TORCHINDUCTOR_CACHE_DIR" in launch.env)
     assert all("baseline's workspace" in (runtime / f"{module}.py").read_text() for module in replaced)
+    assert (runtime / "compiled_blocks.py").is_file() is (name == "reference_tuned")
 
 
 @pytest.mark.audit
+@pytest.mark.parametrize("model", sorted(MODELS))
 @pytest.mark.parametrize(("name", "dtype"), [("reference", "f32"), ("reference_tuned", "bf16")])
-def test_the_gate_passes_what_they_serve(tmp_path: Path, name: str, dtype: str) -> None:
-    spec = compose_spec(["+target=tiny_image_cpu"])
-    bundle = open_bundle(bundle_ref(spec, model_dir=tiny_image_dir()))
-    peer, chosen = PEERS[name], options(tmp_path, dtype, model_dir=tiny_image_dir())
+def test_the_gate_passes_what_they_serve(tmp_path: Path, model: str, name: str, dtype: str) -> None:
+    model_dir = MODELS[model]()
+    spec = compose_spec([f"+target={model}_cpu"])
+    bundle = open_bundle(bundle_ref(spec, model_dir=model_dir))
+    peer, chosen = PEERS[name], options(tmp_path, dtype, model=model, model_dir=model_dir)
     server = start_server(
         peer.launch(chosen), host=get_host(spec.host), tier=Tier.C, cpus=(0,), threads=1, run_dir=tmp_path / "run"
     )

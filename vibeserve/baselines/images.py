@@ -1,9 +1,10 @@
 """Image generation as one gets it from stock parts: the reference's network behind the scaffold's protocol.
 
-`reference` computes as upstream does: prompt and image through all layers in every step, both branches of guidance in
-one batch that is padded to the longer one, in f32. `reference_tuned` is what a good engineer makes of it in a day: the
-text's keys and values kept over the steps, bf16 weights or f32 (whichever a calibration finds faster), blocks compiled
-by torch.compile.
+`reference` computes as upstream does, in f32. By flow: prompt and image through all layers in every step, both branches
+of guidance in one batch that is padded to the longer one. Token by token: both branches in one batch, keys and values
+in a cache that grows by copies. `reference_tuned` is what a good engineer makes of it in a day: the text's keys and
+values kept over the steps, or a cache of fixed size; bf16 weights or f32 (whichever a calibration finds faster), blocks
+compiled by torch.compile.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ READY_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowO2Peer:
+class ImagePeer:
     """See `port.Peer`."""
 
     name: str
     title: str
     baseline_class: BaselineClass
     overlay: tuple[tuple[str, str], ...]
-    """(module of the scaffold, file of `templates/baselines/show_o2` that replaces it)"""
+    """(module, file of `templates/baselines`, in which `{architecture}` stands for the model's); a module of the
+    scaffold stays beside it as `scaffold_<name>`"""
     is_compiled: bool
     dtypes: tuple[str, ...]
     precision: Precision = Precision.same_bytes
@@ -57,12 +59,13 @@ class ShowO2Peer:
 
         from vibeserve.core.paths import cache_dir, data_dir
         from vibeserve.service import candidate_launch
-        from vibeserve.skills import assemble
+        from vibeserve.skills import assemble, load_scaffold
 
         workspace = options.scratch_dir / f"{self.name}_{options.dtype}"
         scaffold = options.scaffold or data_dir("templates") / "runtime" / "image"
         assemble(scaffold, [], options.scaffold_parameters, workspace)
-        self._overlay(workspace / "runtime", dtype=options.dtype)
+        (architecture,) = load_scaffold(scaffold).architectures
+        self._overlay(workspace / "runtime", architecture=architecture, dtype=options.dtype)
         launch = candidate_launch(
             workspace, model_dir=options.model_dir, name=self.name, allow_engines=options.allow_engines
         )
@@ -77,13 +80,15 @@ class ShowO2Peer:
     def precision_facts(self, options: PeerOptions) -> PrecisionFacts:
         return dtype_facts(options)
 
-    def _overlay(self, runtime: Path, *, dtype: str) -> None:
+    def _overlay(self, runtime: Path, *, architecture: str, dtype: str) -> None:
         from vibeserve.core.paths import data_dir
 
-        source = data_dir("templates") / "baselines" / "show_o2"
+        source = data_dir("templates") / "baselines"
         for module, file in self.overlay:
-            (runtime / f"{module}.py").rename(runtime / f"scaffold_{module}.py")
-            (runtime / f"{module}.py").write_bytes((source / file).read_bytes())
+            place = runtime / f"{module}.py"
+            if place.is_file():
+                place.rename(runtime / f"scaffold_{module}.py")
+            place.write_bytes((source / file.format(architecture=architecture)).read_bytes())
         text = f'DTYPE = "{TORCH_DTYPES[dtype]}"\nIS_COMPILED = {self.is_compiled}\n'
         (runtime / "flavour.py").write_text(f'"""Which of the baselines this is."""\n\n{text}', encoding="utf-8")
 
@@ -94,17 +99,20 @@ def _compiler_environment(compiled: Path) -> dict[str, str]:
     return {"TORCHINDUCTOR_CACHE_DIR": str(compiled), "TORCHINDUCTOR_COMPILE_THREADS": "1", "LOGNAME": "server"}
 
 
-SHOW_O2_PEERS = (
-    ShowO2Peer(
-        name="reference", title="the reference as upstream runs it: whole sequences in every step, f32",
-        baseline_class=BaselineClass.naive, overlay=(("model", "model_as_upstream.py"),), is_compiled=False,
-        dtypes=("f32",),
+IMAGE_PEERS = (
+    ImagePeer(
+        name="reference", title="the reference as upstream runs it, f32",
+        baseline_class=BaselineClass.naive, overlay=(("model", "{architecture}/model_as_upstream.py"),),
+        is_compiled=False, dtypes=("f32",),
     ),
-    ShowO2Peer(
+    ImagePeer(
         name="reference_tuned",
-        title="the reference with the text's keys kept, guidance in one batch, blocks compiled",
+        title="the reference with what is known kept, guidance in one batch, blocks compiled",
         baseline_class=BaselineClass.competent,
-        overlay=(("model", "model_tuned.py"), ("linear", "linear_tuned.py")), is_compiled=True,
-        dtypes=("f32", "bf16"),
+        overlay=(
+            ("model", "{architecture}/model_tuned.py"), ("compiled_blocks", "images/compiled_blocks.py"),
+            ("linear", "images/linear_tuned.py"),
+        ),
+        is_compiled=True, dtypes=("f32", "bf16"),
     ),
 )  # fmt: skip
