@@ -174,7 +174,7 @@ def test_both_kinds_of_obstacle_are_told_and_the_hardware_decides() -> None:
 def test_a_model_without_scaffold_is_told() -> None:
     model = replace(SMOLLM2, modality=Modality.image)
     texts = [obstacle.text for obstacle in plan_of(target(model, CPU)).obstacles]
-    assert "model.architecture: the scaffold has no 'llama'; valid: show_o2" in texts
+    assert "model.architecture: the scaffold has no 'llama'; valid: janus, show_o2" in texts
 
 
 def test_the_document_says_whether_it_runs_here() -> None:
