@@ -66,11 +66,7 @@ def write_seeded_image(
     `head`: the spec's `model.image_head`. A pure function of the arguments and the library versions; all values lie on
     the bf16 grid. WeightsError for another architecture and for sizes that do not fit together.
     """
-    if architecture != ARCHITECTURE or head["kind"] != "flow":
-        raise WeightsError(
-            f"model.architecture: no seeded weights of '{architecture}' that draws by "
-            f"{head['kind'] or '(nothing)'}; valid: {DRAWN}"
-        )
+    refuse_undrawn(architecture, head, valid=(ARCHITECTURE, "flow"))
     document = config_document(config, head)
     tokenizer = wrap_tokenizer(
         train_tokenizer(document["llm_config"]["vocab_size"]),
@@ -88,6 +84,15 @@ def write_seeded_image(
     parts = {"model": tensors, "vae": decoder}
     write_folders(destination, parts, document=document, save_tokenizer=tokenizer.save_pretrained)
     return sum(tensor.numel() for tensor in tensors.values())
+
+
+def refuse_undrawn(architecture: str, head: Mapping[str, Any], *, valid: tuple[str, str]) -> None:
+    """WeightsError unless (architecture, kind of head) is `valid`."""
+    if (architecture, head["kind"]) != valid:
+        raise WeightsError(
+            f"model.architecture: no seeded weights of '{architecture}' that draws by "
+            f"{head['kind'] or '(nothing)'}; valid: {DRAWN}"
+        )
 
 
 def write_folders(

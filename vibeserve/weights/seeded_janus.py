@@ -24,11 +24,11 @@ from vibeserve.weights.seeded_image import (
     BIAS_STD,
     BODY_KEYS,
     BRANCH_ENDS,
-    DRAWN,
     Shapes,
     affine_shapes,
     layer_shapes,
     on_grid,
+    refuse_undrawn,
     write_folders,
 )
 
@@ -57,11 +57,7 @@ def write_seeded_janus(
     `head`: the spec's `model.image_head`. A pure function of the arguments and the library versions; all values lie on
     the bf16 grid. WeightsError for another architecture and for sizes that do not fit together.
     """
-    if architecture != ARCHITECTURE or head["kind"] != "tokens":
-        raise WeightsError(
-            f"model.architecture: no seeded weights of '{architecture}' that draws by "
-            f"{head['kind'] or '(nothing)'}; valid: {DRAWN}"
-        )
+    refuse_undrawn(architecture, head, valid=(ARCHITECTURE, "tokens"))
     document = config_document(config, head)
     text = document["text_config"]
     tokenizer = wrap_tokenizer(train_tokenizer(text["vocab_size"]), max_tokens=text["max_position_embeddings"])

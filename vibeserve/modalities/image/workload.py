@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -18,23 +18,38 @@ from vibeserve.spec import Workload
 SHORT_STEPS = 2
 AUDITED_STEPS = 2
 
+BodyOf = Callable[..., dict[str, Any]]
+"""(request, *, model) -> JSON of the request"""
+ReadAnswer = Callable[[bytes], dict[str, Any]]
+"""-> output of an answer; SendError for one of another shape"""
+
 
 def configure(context: Context) -> ImageWorkload:
-    return ImageWorkload(context)
+    return ImageWorkload(context, body_of=body_of, read_answer=read_answer)
 
 
 class PictureWorkload:
-    """What images share however they are drawn: records and measures."""
+    """What images share however they are drawn: how they are sent, records and measures."""
 
     METRICS: Sequence[Metric] = MEASURED
     RECORD = ImageRecord
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, *, body_of: BodyOf, read_answer: ReadAnswer) -> None:
         self._context = context
+        self._body_of = body_of
+        self._read_answer = read_answer
 
     @cached_property
     def declared(self) -> Workload:
         return from_data(Workload, dict(self._context.workload))
+
+    async def send(self, session: Session, request: Request) -> ImageRecord:
+        """One image in one answer."""
+        try:
+            answer = await session.post(IMAGES_PATH, self._body_of(request, model=session.model))
+            return ImageRecord(request=request, output=self._read_answer(answer.body))
+        except SendError as error:
+            return ImageRecord(request=request, error=str(error))
 
     def measure(self, records: Sequence[ImageRecord], windows: Sequence[Window]) -> dict[str, float]:
         return measure_images(records, windows)
@@ -51,14 +66,6 @@ class ImageWorkload(PictureWorkload):
         return text_to_image_stream(
             self.declared, tokenizer=load_tokenizer(folder), size=size_of(folder), pool=pool, seed=seed
         )
-
-    async def send(self, session: Session, request: Request) -> ImageRecord:
-        """One image in one answer."""
-        try:
-            answer = await session.post(IMAGES_PATH, body_of(request, model=session.model))
-            return ImageRecord(request=request, output=read_answer(answer.body))
-        except SendError as error:
-            return ImageRecord(request=request, error=str(error))
 
     def shortened(self, request: Request) -> Request:
         return with_payload(request, steps=min(SHORT_STEPS, request.payload["steps"]))

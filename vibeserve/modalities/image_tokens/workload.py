@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from vibeserve.contract import Context, Pool, Request, SendError, Session
-from vibeserve.modalities.image.wire import IMAGES_PATH, ImageRecord
+from vibeserve.contract import Context, Pool, Request
 from vibeserve.modalities.image.workload import PictureWorkload, with_payload
 from vibeserve.modalities.image_tokens.wire import body_of, read_answer
 
 
 def configure(context: Context) -> TokenImageWorkload:
-    return TokenImageWorkload(context)
+    return TokenImageWorkload(context, body_of=body_of, read_answer=read_answer)
 
 
 class TokenImageWorkload(PictureWorkload):
@@ -28,14 +27,6 @@ class TokenImageWorkload(PictureWorkload):
         return text_to_codes_stream(
             self.declared, tokenizer=load_tokenizer(folder), size=size_of(folder), pool=pool, seed=seed
         )
-
-    async def send(self, session: Session, request: Request) -> ImageRecord:
-        """One image in one answer."""
-        try:
-            answer = await session.post(IMAGES_PATH, body_of(request, model=session.model))
-            return ImageRecord(request=request, output=read_answer(answer.body))
-        except SendError as error:
-            return ImageRecord(request=request, error=str(error))
 
     def shortened(self, request: Request) -> Request:
         return request
